@@ -5,7 +5,7 @@ from call_path import Step
 from live import live
 
 MAX_HTTP_MODULES = 18
-MAX_HOST_MODULES = 24
+MAX_HOST_MODULES = 25
 
 
 @live

@@ -8,8 +8,10 @@ import pytest
 from colonnade import Context, Server
 from colonnade.client.client import Client
 from colonnade.client.input_callbacks import InputCallbacks
+from colonnade.errors import RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import ALL
 from gateway.recorded import NEW, OLD, Cell, recorded
 from live import live
 
@@ -79,7 +81,9 @@ class User:
         self.samples.append(params)
         if params.tools is None or params.tool_choice == t.ToolChoice(mode="none"):
             return "a thought"
-        content = [t.ToolUseContent(id="1", name="look", input={})]
+        content: list[t.SamplingMessageContentBlock] = [
+            t.ToolUseContent(id="1", name="look", input={})
+        ]
         return t.CreateMessageResult(role="assistant", content=content, model="m")
 
     def callbacks(self, folder: Path = FOLDER) -> InputCallbacks:
@@ -186,7 +190,7 @@ async def test_roots_of_the_caller_cross(downstream: str, upstream: str) -> None
 async def test_roots_are_those_of_the_configuration_unless_it_says_otherwise(
     downstream: str, upstream: str
 ) -> None:
-    settings = SETTINGS | {"roots": (str(OTHER),)}
+    settings: dict[str, Any] = SETTINGS | {"roots": (str(OTHER),)}
     async with recorded(asking(), upstream=upstream, downstream=downstream, **settings) as cell:
         client = await cell.connect(User().callbacks())
         text = await called(cell, client, "where")
@@ -233,7 +237,7 @@ async def test_a_server_is_offered_what_the_client_of_the_call_declared(
 async def test_the_settings_of_a_server_limit_what_it_is_offered(
     downstream: str, upstream: str
 ) -> None:
-    settings = {"elicitation": False, "sampling": False}
+    settings: dict[str, Any] = {"elicitation": False, "sampling": False}
     async with recorded(asking(), upstream=upstream, downstream=downstream, **settings) as cell:
         client = await cell.connect(User().callbacks())
         for tool, arguments in (("book", {"who": "Ada"}), ("think", {})):
@@ -259,4 +263,36 @@ async def test_a_client_without_url_mode_reads_the_url(upstream: str) -> None:
         assert result.is_error
         assert "URL elicitation, which the client does not support" in result.text
         assert user.urls == []
+        cell.check()
+
+
+# ---------------------------------------------------------------- all pairs of revisions
+
+DATES = [revision.date for revision in ALL]
+
+
+@pytest.mark.parametrize("upstream", DATES)
+@pytest.mark.parametrize("downstream", DATES)
+@live
+async def test_a_form_crosses_between_all_revisions_that_have_it(
+    downstream: str, upstream: str
+) -> None:
+    user = User()
+    async with recorded(asking(), upstream=upstream, downstream=downstream, **SETTINGS) as cell:
+        client = await cell.connect(user.callbacks())
+        both = all("form" in one.elicitation.modes for one in (cell.downstream, cell.upstream))
+        if both:
+            assert await called(cell, client, "book", who="Ada") == "Ada: 12A"
+            assert user.forms == ["Which seat for Ada?"]
+            return
+        # Otherwise it was not declared, and the server says what it needs (D10).
+        try:
+            result = await client.call_tool("s__book", {"who": "Ada"})
+        except RemoteError as error:
+            said = error.message
+        else:
+            assert result.is_error
+            said = result.text
+        assert "this needs elicitation, which the client does not support" in said
+        assert user.forms == []
         cell.check()

@@ -8,7 +8,7 @@ import pytest
 
 from colonnade import Context, Server
 from colonnade.client.input_callbacks import InputCallbacks
-from colonnade.errors import Declined, RemoteError
+from colonnade.errors import Declined, Fault, FaultKind, RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.methods import Side
@@ -217,3 +217,86 @@ async def test_roots_outside_of_a_call_are_those_that_the_last_call_brought(
         asked.append(await session.input_requests.respond(request))
         found = [[root.uri for root in one.roots] for one in asked]
         assert found == [[], [(tmp_path / "ada").as_uri()]]
+
+
+@pytest.mark.parametrize("upstream", REVISIONS)
+@pytest.mark.parametrize("downstream", REVISIONS)
+@live
+async def test_roots_of_a_caller_are_not_offered_unless_the_settings_say_so(
+    downstream: str, upstream: str, tmp_path: Path
+) -> None:
+    async with recorded(asking(), upstream=upstream, downstream=downstream) as cell:
+        client = await cell.connect(with_roots(tmp_path / "ada"))
+        try:
+            result = await client.call_tool("s__where")
+        except RemoteError as error:
+            said = error.message
+        else:
+            assert result.is_error
+            said = result.text
+        assert "this needs roots, which the client does not support" in said
+        assert not any("ada" in str(frame) for wire in cell.back for _, frame in wire.frames)
+
+
+# ---------------------------------------------------------------- sessions and counts
+
+
+@live
+async def test_a_conversation_of_requests_without_a_session_is_not_given_to_a_session() -> None:
+    async with recorded(asking(), upstream=OLD, downstream=NEW) as cell:
+        await (await cell.connect(answers("ada"))).call_tool("s__book", {"who": "ada"})
+        older = await cell.connect(answers("bob"), revision=OLD)
+        await older.call_tool("s__book", {"who": "bob"})
+        assert len(cell.back) == 2
+
+
+@pytest.mark.parametrize("upstream", REVISIONS)
+@pytest.mark.parametrize("downstream", REVISIONS)
+@live
+async def test_sampling_is_counted_for_each_principal(downstream: str, upstream: str) -> None:
+    server = Server("thinking")
+
+    @server.tool
+    async def think(ctx: Context) -> str:
+        return (await ctx.sample("Think.")).text
+
+    _ = think
+    model = InputCallbacks(on_sample=lambda _: "a thought")
+    async with recorded(server, upstream=upstream, downstream=downstream, sampling=True) as cell:
+        # The client has a limit of its own, so each call has another client.
+        for number in range(60):
+            again = InputCallbacks(on_sample=lambda _: "a thought")
+            client = await cell.connect(again, principal="ada")
+            assert (await client.call_tool("s__think")).text == "a thought", number
+        client = await cell.connect(model, principal="ada")
+        result = await client.call_tool("s__think")
+        assert result.is_error
+        other = await cell.connect(model, principal="bob")
+        assert (await other.call_tool("s__think")).text == "a thought"
+
+
+@live
+async def test_a_client_that_cannot_open_urls_reads_the_url_that_an_error_requires() -> None:
+    """A server may require a URL although it was not declared; the client is asked for nothing."""
+    server = Server("pays")
+
+    @server.tool
+    async def pay() -> str:
+        elicitation = t.ElicitRequestParams(
+            mode="url", message="Card.", url="https://pay.example.com/", elicitation_id="7"
+        )
+        data = t.URLElicitationRequiredData(elicitations=[elicitation])
+        raise Fault(FaultKind.URL_ELICITATION_REQUIRED, "first", data)
+
+    _ = pay
+    async with recorded(server, upstream=OLD, downstream=NEW) as cell:
+        client = await cell.connect(None)
+        with pytest.raises(RemoteError) as refused:
+            await client.call_tool("s__pay")
+        assert refused.value.code == -32021
+        assert "open https://pay.example.com/ and retry" in refused.value.message
+        older = await cell.connect(None, revision="2025-06-18")
+        result = await older.call_tool("s__pay")
+        assert result.is_error
+        assert "open https://pay.example.com/ and retry" in result.text
+        cell.check()

@@ -63,7 +63,14 @@ from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.in_flight import MAX_PAUSED_S
 from colonnade.protocol.link.link import MAX_S, PROGRESS, SET_LEVEL, TIMEOUT_S
 from colonnade.protocol.negotiation import Identity, Peer, defined_in
-from colonnade.protocol.revision import EVERY, ChangeNotifications, LogControl, Revision, Revisions
+from colonnade.protocol.revision import (
+    EVERY,
+    ChangeNotifications,
+    Initialization,
+    LogControl,
+    Revision,
+    Revisions,
+)
 from colonnade.protocol.types import InputRequiredResult
 
 if TYPE_CHECKING:
@@ -496,7 +503,8 @@ class BaseClient:
     def _declared_by(self, caller: OriginalCaller) -> InputCapabilities | None:
         """The input capabilities that requests of a caller declare; None for those of the client,
         which a session has declared for all of its requests."""
-        return None if self.peer.revision.handshake else caller.declared
+        enveloped = self.peer.revision.initialization is Initialization.ENVELOPE
+        return caller.declared if enveloped else None
 
     def _input_requests(
         self, method: str, result: t.InputRequiredResult, declared: InputCapabilities | None

@@ -19,7 +19,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from colonnade.auth.seal import RequestStateStorage
-from colonnade.errors import Declined, Fault, FaultKind, RemoteError
+from colonnade.errors import Declined, Fault, FaultKind, Refused, RemoteError
 from colonnade.gateway.held_calls import HeldCall, HeldCalls, HeldLimits, HeldRequest, interrupted
 from colonnade.gateway.input_requests import (
     FIRST_ROUND,
@@ -56,6 +56,7 @@ if TYPE_CHECKING:  # loaded with a shared store only
 
 # The lifetime of a state: the time for the user to respond.
 STATE_LIFETIME_S = 600.0
+POLICY_CHANGED = "the policy has changed while the call waited for input, so it was cancelled"
 # What a request of another replica is for: the next round of a held call.
 HELD_KEY = "held call"
 
@@ -196,7 +197,7 @@ class InputBridge:
         if expected is None and self._may_be_held(request):
             own = replace(exchange, deliver=None)
             held = HeldRequest(request, own, relay)
-            call = self.held.begin(held, self._host.handler)
+            call = self.held.begin(held, self._host.handler, self._policy_version)
             return await self._wait(request, call, relay, round, 0)
         try:
             result = await self._host.handler(ForwardedRequest(request, exchange, relay))
@@ -325,12 +326,21 @@ class InputBridge:
         exchange = request.exchange
         call = self.held.get(state.call, exchange.principal)
         if call is not None:
+            if call.policy_version != self._policy_version:
+                call.abandon()
+                raise Refused(POLICY_CHANGED, hint="call again")
             call.take(state.round, responses)
             return await self._wait(request, call, None, state.round, state.round)
         found = await self.held.outcome(state.call, exchange.principal, exchange.method)
         if found is None:
             raise interrupted()
         return await self._conclude(found, request, None, state.round)
+
+    @property
+    def _policy_version(self) -> str:
+        """The version of the rules that are in force; empty without any."""
+        policy = self._host.policy
+        return policy.version if policy is not None else ""
 
     @property
     def has_replicas(self) -> bool:

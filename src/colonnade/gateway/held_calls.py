@@ -10,8 +10,8 @@ server does not finish within `finish_s`. The outcome of a call that was held is
 before it is sent.
 
 Rules: a call belongs to one principal, and no other sees its input requests or its outcome. Input
-responses are taken once, whoever sends them again. Counts, sizes and times are limited; a call that
-could exceed a count is refused before it begins.
+responses are taken once, however often they are sent. Counts, sizes and times are limited; a call
+that could exceed a count is refused before it begins.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class HeldLimits(NamedTuple):
     # Of the params of a call: while it is held they are in memory, and in no request of a client.
     request_bytes: int = 1024 * 1024
     # Of the input requests of one call that wait for a response.
-    question_bytes: int = 64 * 1024
+    input_bytes: int = 64 * 1024
     # Of an outcome that is kept until it is fetched.
     outcome_bytes: int = 1024 * 1024
     rounds: int = MAX_ROUNDS
@@ -135,7 +135,7 @@ def restore_outcome(outcome: HeldOutcome, method: Method) -> t.ProtocolType | Co
 # ---------------------------------------------------------------- one call
 
 
-class OpenQuestion:
+class PendingInput:
     """An input request of a held call that waits for its response, and the round it is in."""
 
     def __init__(self, request: InputRequest, size: int) -> None:
@@ -245,8 +245,12 @@ class HeldRound(NamedTuple):
 class HeldCall:
     """One call in a task of its own, and the requests of the client that wait for it."""
 
-    def __init__(self, calls: "HeldCalls", id: str, request: HeldRequest) -> None:
+    def __init__(
+        self, calls: "HeldCalls", id: str, request: HeldRequest, policy_version: str
+    ) -> None:
         self.id = id
+        # That of the rules when it began: what they allowed then may be denied now.
+        self.policy_version: str = policy_version
         self.request = request
         self.principal: str = request.exchange.principal
         self.outcome: t.ProtocolType | Exception | None = None
@@ -254,7 +258,7 @@ class HeldCall:
         self.task: asyncio.Task[None] | None = None
         self._calls = calls
         self._limits = calls.limits
-        self._questions: dict[str, OpenQuestion] = {}
+        self._pending: dict[str, PendingInput] = {}
         self._numbers = 0
         self._round = 0
         self._collecting = False
@@ -277,7 +281,7 @@ class HeldCall:
         try:
             await self._send_kept_progress(request)
             while self.outcome is None:
-                if self._round > after and self._questions and not self._collecting:
+                if self._round > after and self._pending and not self._collecting:
                     return self._current_round()
                 change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._changes.append(change)
@@ -291,7 +295,7 @@ class HeldCall:
             self._detach(request)
 
     def _current_round(self) -> HeldRound:
-        requests = {key: one.request.as_input() for key, one in self._questions.items()}
+        requests = {key: one.request.as_input() for key, one in self._pending.items()}
         left_s = max(self._limits.park_s - self._parked_s, 0.0)
         return HeldRound(self._round, requests, self._calls.clock() + left_s)
 
@@ -315,43 +319,43 @@ class HeldCall:
     def take(self, round: int, responses: Mapping[str, Raw]) -> None:
         """Take the input responses of a round; those that were taken before are ignored, and what
         has none is asked again. Raises `Fault` for a response that does not fit, and takes none."""
-        asked = {key: one for key, one in self._questions.items() if 0 < one.round <= round}
+        asked = {key: one for key, one in self._pending.items() if 0 < one.round <= round}
         peer = self.request.exchange.peer
-        for key, question in asked.items():
+        for key, pending in asked.items():
             if key in responses:
-                question.request.decode_response(responses[key], peer.revision)
-        for key, question in asked.items():
-            if key in responses and not question.response.done():
-                question.response.set_result(responses[key])
-                del self._questions[key]
-        if any(key in self._questions for key in asked):
+                pending.request.decode_response(responses[key], peer.revision)
+        for key, pending in asked.items():
+            if key in responses and not pending.response.done():
+                pending.response.set_result(responses[key])
+                del self._pending[key]
+        if any(key in self._pending for key in asked):
             self._start_round()
 
     # ------------------------------------------------------------ the server
 
     async def ask(self, request: InputRequest) -> Raw:
         """Ask the client in its next result, and wait for the response."""
-        question = OpenQuestion(InputRequest(request.params), len(encode(request.as_input())))
+        pending = PendingInput(InputRequest(request.params), len(encode(request.as_input())))
         if self.outcome is not None:
             raise CallerLost("the call that was asked has ended")
-        if not self._has_room(question):
-            question.cancel()
-            return await question.response
+        if not self._has_room(pending):
+            pending.cancel()
+            return await pending.response
         self._numbers += 1
         key = f"{request.kind.name.lower()}-{self._numbers}"
-        self._questions[key] = question
+        self._pending[key] = pending
         if not self._collecting:
             self._collecting = True
             asyncio.get_running_loop().call_soon(self._collect, COLLECT_TURNS)
         try:
-            return await question.response
+            return await pending.response
         finally:
-            self._questions.pop(key, None)
+            self._pending.pop(key, None)
 
-    def _has_room(self, question: OpenQuestion) -> bool:
+    def _has_room(self, pending: PendingInput) -> bool:
         """Whether the client may be asked; if not, the server gets no response of a user."""
-        size = question.size + sum(one.size for one in self._questions.values())
-        if self._abandoned or size > self._limits.question_bytes:
+        size = pending.size + sum(one.size for one in self._pending.values())
+        if self._abandoned or size > self._limits.input_bytes:
             return False
         if len(self.request.exchange.request.params) > self._limits.request_bytes:
             return False
@@ -366,23 +370,23 @@ class HeldCall:
             asyncio.get_running_loop().call_soon(self._collect, turns - 1)
             return
         self._collecting = False
-        if self._questions:
+        if self._pending:
             self._start_round()
 
     def _start_round(self) -> None:
         if self._round >= self._limits.rounds:
             log.warning("a held call requested input %d times; it gets no more", self._round)
-            self._cancel_questions()
+            self._cancel_pending()
             return
         self._round += 1
-        for question in self._questions.values():
-            question.round = question.round or self._round
+        for pending in self._pending.values():
+            pending.round = pending.round or self._round
         self._notify()
 
-    def _cancel_questions(self) -> None:
-        for question in self._questions.values():
-            question.cancel()
-        self._questions.clear()
+    def _cancel_pending(self) -> None:
+        for pending in self._pending.values():
+            pending.cancel()
+        self._pending.clear()
 
     # ------------------------------------------------------------ notifications
 
@@ -431,8 +435,8 @@ class HeldCall:
             await self._calls.keep(self, outcome)
         self.request.exchange.settled = True
         self.outcome = outcome
-        for question in self._questions.values():
-            question.move()  # it may belong to another call of the same caller
+        for pending in self._pending.values():
+            pending.move()  # it may belong to another call of the same caller
         if self._timer is not None:
             self._timer.cancel()
         self._calls.remove(self)
@@ -442,7 +446,7 @@ class HeldCall:
         """Cancel the input requests: the client did not come back. The server may finish, within
         its time."""
         self._abandoned = True
-        self._cancel_questions()
+        self._cancel_pending()
         if self._timer is not None:
             self._timer.cancel()
         if self.task is not None:
@@ -497,6 +501,8 @@ class HeldCalls:
         self.clock = clock
         self._calls: dict[str, HeldCall] = {}
         self._held: dict[str, int] = {}
+        # Outcomes that the store did not take, with their principals.
+        self._unstored: dict[str, tuple[str, bytes]] = {}
         self._held_total = 0
         self._closed = False
 
@@ -509,12 +515,14 @@ class HeldCalls:
         self,
         request: HeldRequest,
         handler: Callable[[RequestContext], Awaitable[t.ProtocolType]],
+        policy_version: str = "",
     ) -> HeldCall:
-        """Begin a call that may be held. Raises `Fault` if too many are."""
+        """Begin a call that may be held, under the rules of this version. Raises `Fault` if too
+        many are."""
         principal = request.exchange.principal
         if self._closed or not self._may_hold(principal):
             raise too_many_held()
-        call = HeldCall(self, secrets.token_hex(ID_BYTES), request)
+        call = HeldCall(self, secrets.token_hex(ID_BYTES), request, policy_version)
         self._calls[call.id] = call
         call.task = asyncio.get_running_loop().create_task(call.run(handler))
         return call
@@ -559,7 +567,11 @@ class HeldCalls:
                 call.principal, _store_key(call.id), sealed, self.limits.outcome_s
             )
         except (ChannelError, Refused) as error:
-            log.warning("the outcome of a held call was not kept: %s", error)
+            log.warning("the outcome of a held call is kept in this process: %s", error)
+            if len(self._unstored) < self.limits.total:
+                self._unstored[call.id] = call.principal, sealed
+                loop = asyncio.get_running_loop()
+                loop.call_later(self.limits.outcome_s, self._unstored.pop, call.id, None)
         except asyncio.CancelledError:
             log.warning("the outcome of a held call was not kept: the gateway stops")
 
@@ -567,7 +579,9 @@ class HeldCalls:
         self, id: str, principal: str, method: Method
     ) -> t.ProtocolType | Exception | None:
         """The outcome that was kept for a principal; None if there is none."""
-        sealed = await self._store().get(principal, _store_key(id))
+        owner, sealed = self._unstored.get(id, (None, None))
+        if owner != principal:
+            sealed = await self._store().get(principal, _store_key(id))
         if sealed is None:
             return None
         try:

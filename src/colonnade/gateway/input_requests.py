@@ -192,7 +192,7 @@ def url_round(requests: list[InputRequest]) -> dict[str, t.AnyInputRequest]:
 
 
 def words_for_urls(requests: list[InputRequest]) -> str:
-    """What a client that cannot open URLs is told, for the model and the user (D10)."""
+    """The message for a client that cannot open URLs, for the model and the user (D10)."""
     urls = [cast("t.ElicitRequestParams", one.params).url or "" for one in requests]
     named = ", ".join(url[:MAX_URL_CHARACTERS] for url in urls[:MAX_NAMED_URLS])
     return f"this needs URL elicitation, which the client does not support; open {named} and retry"

@@ -24,8 +24,8 @@ class Cut(NamedTuple):
     only: str
 
 
-def check_missed(cut: Cut, folder: Path) -> None:
-    """Fail unless a test fails without the check. `cut.tests` is seen from tests/auth."""
+def check_missed(cut: Cut, folder: Path, tests: str = "tests/auth") -> None:
+    """Fail unless a test fails without the check. `cut.tests` is a file in the folder `tests`."""
     shutil.copytree(ROOT / "src" / "colonnade", folder / "colonnade")
     path = folder / "colonnade" / cut.file
     text = path.read_text("utf-8")
@@ -33,7 +33,7 @@ def check_missed(cut: Cut, folder: Path) -> None:
     path.write_text(text.replace(cut.old, cut.new), "utf-8")
     compile(path.read_text("utf-8"), str(path), "exec")
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-qx", f"tests/auth/{cut.tests}", "-k", cut.only],
+        [sys.executable, "-m", "pytest", "-qx", f"{tests}/{cut.tests}", "-k", cut.only],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,

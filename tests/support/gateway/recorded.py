@@ -9,7 +9,7 @@ Rules: every frame on both wires can be checked against the closed official sche
 """
 
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -19,6 +19,8 @@ from colonnade.client.client import Client
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.gateway.held_calls import HeldLimits
 from colonnade.host.config.settings import ServerEntry, Settings
+from colonnade.host.policy.rules import Policy
+from colonnade.ports import Store
 from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import Revision, Revisions
@@ -133,6 +135,9 @@ async def recorded(
     downstream: str,
     limits: HeldLimits | None = None,
     clock: Callable[[], float] | None = None,
+    store: Store | None = None,
+    keys: Iterable[bytes] = (),
+    policy: Policy | None = None,
     **settings: Any,
 ) -> AsyncGenerator[Cell]:
     """A gateway in front of one server, `s`; the settings are those of the server."""
@@ -149,8 +154,8 @@ async def recorded(
 
     given = Settings(revision=upstream, **settings)
     entry = ServerEntry(key="s", resolve=resolve, fingerprint="s", settings=given)
-    async with server_started(server), Host({"s": entry}) as host:
-        gateway = Gateway(host)
+    async with server_started(server), Host({"s": entry}, policy=policy) as host:
+        gateway = Gateway(host, store=store, keys=keys)
         if limits is not None:
             gateway._bridge.held.limits = limits
         if clock is not None:

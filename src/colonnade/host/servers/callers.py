@@ -9,8 +9,8 @@ declared is never declared to a server for another.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from colonnade.client.input_callbacks import SamplingRate
 from colonnade.host.config.settings import ROOTS_OF_CALLER, Settings
@@ -22,10 +22,21 @@ from colonnade.protocol.input_requests import (
 )
 from colonnade.protocol.negotiation import Peer
 
-if TYPE_CHECKING:
-    from colonnade.host.servers.session import HostedSession
+
+class KeyedSession(Hashable, Protocol):
+    """A session as the index sees it. `key` is that of its caller, None for all; `had_calls` is
+    whether it has served more than lists."""
+
+    key: "CallerKey | None"
+    had_calls: bool
+    calls: dict[Any, None]
+
+    @property
+    def accepts_calls(self) -> bool: ...
+
 
 K = TypeVar("K", bound=Hashable)
+S = TypeVar("S", bound=KeyedSession)
 
 # Principals whose sampling requests are counted; the one that sampled longest ago is forgotten.
 MAX_SAMPLING_PRINCIPALS = 10_000
@@ -77,26 +88,26 @@ class CallerKeys:
         return self.key_of(request).input.limited_to(self.allowed)
 
 
-class SessionIndex:
+class SessionIndex(Generic[S]):
     """The open sessions of one server, by the key of their caller; those without one are for all
     callers."""
 
     def __init__(self) -> None:
-        self._all: dict[HostedSession, None] = {}
-        self._common: dict[HostedSession, None] = {}
-        self._by_key: dict[CallerKey, dict[HostedSession, None]] = {}
-        self._by_principal: dict[str, dict[HostedSession, None]] = {}
+        self._all: dict[S, None] = {}
+        self._common: dict[S, None] = {}
+        self._by_key: dict[CallerKey, dict[S, None]] = {}
+        self._by_principal: dict[str, dict[S, None]] = {}
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def __iter__(self) -> "Iterator[HostedSession]":
+    def __iter__(self) -> Iterator[S]:
         return iter(self._all)
 
-    def __contains__(self, session: "HostedSession") -> bool:
+    def __contains__(self, session: S) -> bool:
         return session in self._all
 
-    def add(self, session: "HostedSession") -> None:
+    def add(self, session: S) -> None:
         """Add a session under its key."""
         self._all[session] = None
         key = session.key
@@ -106,7 +117,7 @@ class SessionIndex:
             self._by_key.setdefault(key, {})[session] = None
             self._by_principal.setdefault(key.principal, {})[session] = None
 
-    def remove(self, session: "HostedSession") -> None:
+    def remove(self, session: S) -> None:
         """Remove a session."""
         del self._all[session]
         key = session.key
@@ -116,26 +127,26 @@ class SessionIndex:
         _discard(self._by_key, key, session)
         _discard(self._by_principal, key.principal, session)
 
-    def give(self, session: "HostedSession", key: CallerKey) -> None:
+    def give(self, session: S, key: CallerKey) -> None:
         """Let another caller use a session, instead of the one that did."""
         if session.key != key:
             self.remove(session)
             session.key = key
             self.add(session)
 
-    def common(self) -> "HostedSession | None":
+    def common(self) -> S | None:
         """One that all callers use."""
         return _accepting(self._common)
 
-    def of(self, key: CallerKey) -> "HostedSession | None":
+    def of(self, key: CallerKey) -> S | None:
         """One of a caller."""
         return _accepting(self._by_key.get(key, ()))
 
-    def for_list(self, principal: str) -> "HostedSession | None":
+    def for_list(self, principal: str) -> S | None:
         """Any one of a principal: a list is read by the host, so nothing is asked about it."""
         return _accepting(self._by_principal.get(principal, ()))
 
-    def unclaimed(self, key: CallerKey) -> "HostedSession | None":
+    def unclaimed(self, key: CallerKey) -> S | None:
         """One of the same principal and capabilities that was opened to read lists, and has served
         no call."""
         for session in self._by_key.get(key._replace(session=None), ()):
@@ -143,7 +154,7 @@ class SessionIndex:
                 return session
         return None
 
-    def idle(self, input: InputCapabilities | None) -> "HostedSession | None":
+    def idle(self, input: InputCapabilities | None) -> S | None:
         """One of any caller with these capabilities, or with any, that has no call: for a pool."""
         for session in self._all:
             key = session.key
@@ -153,11 +164,11 @@ class SessionIndex:
         return None
 
 
-def _accepting(sessions: "dict[HostedSession, None] | tuple[()]") -> "HostedSession | None":
+def _accepting(sessions: Iterable[S]) -> S | None:
     return next((session for session in sessions if session.accepts_calls), None)
 
 
-def _discard(index: "dict[K, dict[HostedSession, None]]", key: K, session: "HostedSession") -> None:
+def _discard(index: dict[K, dict[S, None]], key: K, session: S) -> None:
     sessions = index.get(key)
     if sessions is not None:
         sessions.pop(session, None)

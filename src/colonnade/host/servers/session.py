@@ -290,9 +290,8 @@ class SessionEvents:
                 )
         elif notification.method.name == ELICITATION_COMPLETE:
             with contextlib.suppress(Fault):
-                self._session.url_elicitations.complete(
-                    decode_as(t.ElicitationCompleteNotificationParams, notification.params),
-                    self._session.calls,
+                self._session.elicitation_completed(
+                    decode_as(t.ElicitationCompleteNotificationParams, notification.params)
                 )
 
     def on_missed_notifications(self) -> None:
@@ -505,7 +504,8 @@ class SessionCall:
                     await self._callbacks.wait_for_callbacks()
         if isinstance(result, t.CallToolResult) and result.is_error:
             show_crash(self.session.child, result)
-        await self._complete_url_elicitations()
+        if self.session.url_elicitations.asked:
+            await self._complete_url_elicitations()
         return result
 
     async def _ask(
@@ -589,9 +589,9 @@ class SessionCall:
     async def _complete_url_elicitations(self, asked_again: Collection[str] = ()) -> None:
         """Notify the caller that URL elicitations are complete: the server has gone on after them.
         One that sends input requests of its own sends that notification itself."""
+        urls = self.session.url_elicitations
         if self.client.peer.revision.input_requests is InputRequests.IN_RESULT:
-            frames = self.session.url_elicitations.completed(self.context, asked_again)
-            for frame in frames:
+            for frame in urls.completed(self.context, asked_again):
                 await self.send_notification(frame)
 
     def call_back(self, callback: Callable[..., Any], *arguments: Any, size: int) -> None:
@@ -833,6 +833,19 @@ class HostedSession:
         self._log_level = wanted
         with contextlib.suppress(RemoteError):  # it goes on with its own level
             await self.client.set_log_level(wanted)
+
+    def elicitation_completed(self, params: t.ElicitationCompleteNotificationParams) -> None:
+        """Send the notification to the client that was sent the URL elicitation."""
+        asked = self.url_elicitations.complete(params.elicitation_id)
+        if asked is None:
+            return
+        frame = asked.frame
+        for call in self.calls:
+            if call.context.exchange is asked.exchange:
+                call.call_back(call.send_notification, frame, size=len(frame))
+                return
+        if asked.session is not None:
+            asked.session.post_notification(frame, f"elicitation {asked.id}", frozenset())
 
     def connection_lost(self) -> None:
         """Report the end of the connection, once the transport knows the reason."""

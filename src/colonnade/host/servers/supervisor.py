@@ -329,7 +329,7 @@ class ServerSupervisor:
         # does not stop another.
         self._caller_restarts: dict[str, RestartPolicy] = {}
         self._stderr = StderrBuffer()
-        self._sessions = SessionIndex()
+        self._sessions: SessionIndex[HostedSession] = SessionIndex()
         # By the caller that waits; None for all callers, until it is known that each needs its own.
         self._starts: dict[CallerKey | None, SharedStart[HostedSession]] = {}
         # Tasks that open, close and ping sessions.

@@ -11,8 +11,8 @@ differ. A notification goes to the client that was sent the elicitation, and to 
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections.abc import Collection
+from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
@@ -24,9 +24,6 @@ from colonnade.protocol.exchange import Exchange
 from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.jsonrpc import encode_notification
 from colonnade.protocol.negotiation import Peer
-
-if TYPE_CHECKING:
-    from colonnade.host.servers.session import SessionCall
 
 # URL elicitations of one session that may still become complete; the oldest are forgotten.
 MAX_ASKED = 100
@@ -61,7 +58,7 @@ class SessionUrlElicitations:
 
     def __init__(self, server: str) -> None:
         self._server = server
-        self._asked: OrderedDict[str, AskedUrl] = OrderedDict()
+        self.asked: OrderedDict[str, AskedUrl] = OrderedDict()
 
     def prepare(self, request: InputRequest, context: RequestContext) -> InputRequest:
         """A request as it is sent to a caller: with an id, if its revision has one."""
@@ -78,7 +75,7 @@ class SessionUrlElicitations:
         """Forget one that was declined, as it was sent."""
         params = request.params
         if isinstance(params, t.ElicitRequestParams) and params.elicitation_id is not None:
-            self._asked.pop(params.elicitation_id.removeprefix(f"{self._server}/"), None)
+            self.asked.pop(params.elicitation_id.removeprefix(f"{self._server}/"), None)
 
     def pass_on(self, error: RemoteError, server: Peer, context: RequestContext) -> None:
         """Give the URL elicitations that an error requires the ids that a caller gets."""
@@ -107,43 +104,33 @@ class SessionUrlElicitations:
 
     def _add(self, own_id: str, url: str, context: RequestContext) -> str:
         id = f"{self._server}/{own_id}"
-        self._asked[own_id] = AskedUrl(id, url, context.exchange, context.session)
-        if len(self._asked) > MAX_ASKED:
-            self._asked.popitem(last=False)
+        self.asked[own_id] = AskedUrl(id, url, context.exchange, context.session)
+        if len(self.asked) > MAX_ASKED:
+            self.asked.popitem(last=False)
         return id
 
     def _earlier_id(self, url: str, context: RequestContext) -> str | None:
         """The id of the same URL in an earlier round of this call."""
-        for own_id, asked in self._asked.items():
+        for own_id, asked in self.asked.items():
             if asked.exchange is context.exchange and asked.url == url:
                 return own_id
         return None
 
     # ------------------------------------------------------------ complete
 
-    def complete(
-        self, params: t.ElicitationCompleteNotificationParams, calls: "Iterable[SessionCall]"
-    ) -> None:
-        """Pass the notification of the server on to the client that was sent the elicitation."""
-        asked = self._asked.pop(params.elicitation_id, None)
-        if asked is None:
-            return
-        frame = asked.frame
-        for call in calls:
-            if call.context.exchange is asked.exchange:
-                call.call_back(call.send_notification, frame, size=len(frame))
-                return
-        if asked.session is not None:
-            asked.session.post_notification(frame, f"elicitation {asked.id}", frozenset())
+    def complete(self, own_id: str) -> AskedUrl | None:
+        """The elicitation that the server says is complete, by the id that it gave it; None if it
+        was sent to no caller, or is complete already."""
+        return self.asked.pop(own_id, None)
 
     def completed(self, context: RequestContext, asked_again: Collection[str]) -> list[bytes]:
         """The notifications for the elicitations of a call that its server has gone on after."""
         done = [
             own_id
-            for own_id, asked in self._asked.items()
+            for own_id, asked in self.asked.items()
             if asked.exchange is context.exchange and asked.url not in asked_again
         ]
-        return [self._asked.pop(own_id).frame for own_id in done]
+        return [self.asked.pop(own_id).frame for own_id in done]
 
 
 def _has_ids(context: RequestContext) -> bool:

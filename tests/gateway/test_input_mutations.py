@@ -1,0 +1,261 @@
+"""Every check of input requests is needed: with any one of them taken out, a test fails.
+
+The package is copied, one line of the copy is changed, and the tests that should fail are run on it.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from auth.cutting import Cut, check_missed
+
+PURE, HELD, APART = "test_input_requests.py", "test_held_calls.py", "test_input_isolation.py"
+CELLS, REPLICAS = "test_input_cells.py", "test_held_replicas.py"
+STATE, CALLS = "gateway/input_requests.py", "gateway/held_calls.py"
+BRIDGE, KEYS = "gateway/bridge.py", "host/servers/callers.py"
+SESSION, URLS = "host/servers/session.py", "host/servers/url_elicitations.py"
+
+CUTS: dict[str, Cut] = {
+    # the state
+    "principal of a state": Cut(
+        STATE,
+        "if (state.principal, state.method, state.subject) != (principal, method, subject):",
+        "if (state.method, state.subject) != (method, subject):",
+        HELD,
+        "foreign_altered",
+    ),
+    "method of a state": Cut(
+        STATE,
+        "if (state.principal, state.method, state.subject) != (principal, method, subject):",
+        "if (state.principal, state.subject) != (principal, subject):",
+        PURE,
+        "another_request",
+    ),
+    "arguments of a state": Cut(
+        STATE,
+        "if (state.principal, state.method, state.subject) != (principal, method, subject):",
+        "if (state.principal, state.method) != (principal, method):",
+        HELD,
+        "foreign_altered",
+    ),
+    "expiry of a state": Cut(STATE, "if now >= state.expires_at or", "if", HELD, "foreign_altered"),
+    "round of a state": Cut(
+        STATE, " or not 0 < state.round <= MAX_ROUNDS:", ":", PURE, "of_no_round"
+    ),
+    "rounds of a relay": Cut(
+        BRIDGE, "if round > MAX_ROUNDS:", "if False:", APART, "at_most_ten_times"
+    ),
+    "server of a state": Cut(
+        BRIDGE,
+        "if self._expected is not None and self._expected != server:",
+        "if False:",
+        HELD,
+        "has_its_name_now",
+    ),
+    "responses without a state": Cut(
+        BRIDGE, "strip=given.responses is not None", "strip=False", HELD, "never_reaches_it"
+    ),
+    "state of the server": Cut(
+        BRIDGE,
+        "sealed = await self._states.save(encode(state), state.principal, ttl_s)",
+        "sealed = state.state or ''",
+        HELD,
+        "never_reaches_it",
+    ),
+    # held calls
+    "principal of a held call": Cut(
+        CALLS,
+        "return call if call is not None and call.principal == principal else None",
+        "return call",
+        HELD,
+        "by_their_principal_only",
+    ),
+    "principal of an outcome": Cut(
+        CALLS, "        if owner != principal:\n", "        if owner is None:\n", HELD, "kept_here"
+    ),
+    "calls of a principal": Cut(
+        CALLS,
+        "return of_principal < self.limits.per_principal and self._held_total < self.limits.total",
+        "return self._held_total < self.limits.total",
+        HELD,
+        "ninth_call",
+    ),
+    "calls of all": Cut(
+        CALLS,
+        "return of_principal < self.limits.per_principal and self._held_total < self.limits.total",
+        "return of_principal < self.limits.per_principal + 1",
+        HELD,
+        "a_thousand_calls",
+    ),
+    "calls that begin together": Cut(
+        CALLS,
+        "        if not self._may_hold(call.principal):\n            return False\n",
+        "",
+        HELD,
+        "begin_together",
+    ),
+    "size of input requests": Cut(
+        CALLS,
+        "if self._abandoned or size > self._limits.input_bytes:",
+        "if self._abandoned:",
+        HELD,
+        "too_large_is_cancelled",
+    ),
+    "size of params": Cut(
+        CALLS,
+        "if len(self.request.exchange.request.params) > self._limits.request_bytes:",
+        "if False:",
+        HELD,
+        "large_params",
+    ),
+    "size of an outcome": Cut(
+        CALLS, "if len(value) > self.limits.outcome_bytes:", "if False:", HELD, "too_large_to_be"
+    ),
+    "rounds of a held call": Cut(
+        CALLS, "if self._round >= self._limits.rounds:", "if False:", HELD, "eleventh_round"
+    ),
+    "responses are taken once": Cut(
+        CALLS,
+        "                del self._pending[key]\n        if any(",
+        "        if any(",
+        HELD,
+        "sent_twice",
+    ),
+    "responses of this round": Cut(
+        CALLS,
+        "if key in responses:\n                pending.request.decode_response",
+        "if False:\n                pending.request.decode_response",
+        HELD,
+        "does_not_fit",
+    ),
+    "abandonment": Cut(
+        CALLS,
+        "self._timer = loop.call_later(left_s, self.abandon)",
+        "pass",
+        HELD,
+        "an_abandoned_call",
+    ),
+    "time of all rounds": Cut(
+        CALLS,
+        "self._parked_s += asyncio.get_running_loop().time() - self._parked_at",
+        "pass",
+        HELD,
+        "over_all_rounds",
+    ),
+    "cancellation after abandonment": Cut(
+        CALLS,
+        "self._timer = loop.call_later(self._limits.finish_s, self.task.cancel)",
+        "pass",
+        HELD,
+        "sent_a_cancellation",
+    ),
+    "cancellation with the request": Cut(
+        CALLS,
+        "                self.task.cancel()\n            raise",
+        "                pass\n            raise",
+        HELD,
+        "goes_away_while_it_waits",
+    ),
+    "outcome before it is sent": Cut(
+        CALLS,
+        "            await self._calls.keep(self, outcome)\n",
+        "            pass\n",
+        REPLICAS,
+        "read_from_the_store",
+    ),
+    "policy of a held call": Cut(
+        BRIDGE,
+        "if call.policy_version != self._policy_version:",
+        "if False:",
+        HELD,
+        "while_the_policy_changes",
+    ),
+    # callers apart
+    "capabilities of a session": Cut(
+        KEYS,
+        "return CallerKey(request.exchange.principal, place, self._last[1])",
+        "return CallerKey(request.exchange.principal, place, self.allowed)",
+        CELLS,
+        "offered_what_the_client",
+    ),
+    "session of a caller": Cut(
+        KEYS,
+        "return CallerKey(request.exchange.principal, place, self._last[1])",
+        "return CallerKey(request.exchange.principal, None, self._last[1])",
+        APART,
+        "without_authentication",
+    ),
+    "principal of a caller": Cut(
+        KEYS,
+        "return CallerKey(request.exchange.principal, place, self._last[1])",
+        "return CallerKey('', place, self._last[1])",
+        APART,
+        "many_principals",
+    ),
+    "a session that had calls": Cut(
+        KEYS,
+        "if session.accepts_calls and not session.had_calls:",
+        "if session.accepts_calls:",
+        APART,
+        "is_not_given_to_a_session",
+    ),
+    "capabilities of a request": Cut(
+        SESSION, "                declared=self.input,\n", "", APART, "declares_less"
+    ),
+    "settings of elicitation": Cut(
+        KEYS,
+        "elicits = InputRequestKind.ELICIT in kinds and settings.elicitation",
+        "elicits = InputRequestKind.ELICIT in kinds",
+        CELLS,
+        "settings_of_a_server",
+    ),
+    "settings of sampling": Cut(
+        KEYS,
+        "samples = InputRequestKind.SAMPLE in kinds and settings.sampling",
+        "samples = InputRequestKind.SAMPLE in kinds",
+        CELLS,
+        "settings_of_a_server",
+    ),
+    "settings of roots": Cut(
+        KEYS,
+        "roots = InputRequestKind.ROOTS in kinds and settings.roots == ROOTS_OF_CALLER",
+        "roots = InputRequestKind.ROOTS in kinds",
+        APART,
+        "unless_the_settings_say_so",
+    ),
+    "rate of sampling": Cut(
+        SESSION,
+        "self._rates.check(principal, asyncio.get_running_loop().time())",
+        "pass",
+        APART,
+        "counted_for_each_principal",
+    ),
+    "rate of each principal": Cut(
+        SESSION,
+        "self._rates.check(principal, asyncio.get_running_loop().time())",
+        "self._rates.check('', asyncio.get_running_loop().time())",
+        APART,
+        "counted_for_each_principal",
+    ),
+    "client without URL mode": Cut(
+        BRIDGE,
+        "if urls and can_open_urls(exchange.peer):",
+        "if urls:",
+        APART,
+        "cannot_open_urls",
+    ),
+    "completion for its client": Cut(
+        URLS,
+        "return self.asked.pop(own_id, None)",
+        "return None",
+        CELLS,
+        "a_url_elicitation_crosses",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.battery
+@pytest.mark.parametrize("name", CUTS)
+def test_a_check_that_is_taken_out_is_missed(name: str, tmp_path: Path) -> None:
+    check_missed(CUTS[name], tmp_path, "tests/gateway")
