@@ -175,6 +175,10 @@ class GatewayFront:
         if self._host.inspects_results and isinstance(result, t.ListResult):
             # A middleware may show each caller something else (R1029).
             result = replace(result, cache_scope="private")
+        if isinstance(result, t.ListToolsResult) and any(tool.execution for tool in result.tools):
+            # A gateway has no tasks: it waits for the result of a tool that runs as one.
+            tools = [replace(tool, execution=None) for tool in result.tools]
+            result = replace(result, tools=tools)
         return self._pages.cut(request, position, result)
 
     async def _call_tool(self, request: RequestContext) -> t.ProtocolType:

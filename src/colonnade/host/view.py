@@ -17,6 +17,7 @@ from colonnade.protocol.revision import Revision
 from colonnade.text import closest
 
 if TYPE_CHECKING:
+    from colonnade.host.policy.request import RuleSet
     from colonnade.host.resource_updates import ResourceUpdates
     from colonnade.protocol.http.param_headers import ParamHeader
 
@@ -60,6 +61,11 @@ class HostView:
     def inspects_results(self) -> bool:
         """Whether a middleware or the guard may have looked at a result."""
         return self._runtime.has_middleware or self._runtime.guard is not None
+
+    @property
+    def policy(self) -> "RuleSet | None":
+        """The rules that are in force; None if there are none."""
+        return self._runtime.guard.rules if self._runtime.guard is not None else None
 
     @property
     def servers(self) -> tuple[str, ...]:

@@ -812,8 +812,6 @@ class HostedSession:
         call = next((one for one in reversed(self.calls) if not one.is_background), None)
         if call is None:
             return
-        frame = call.context.exchange.log(message.level, message.data, message.logger)
-        call = next(reversed(self.calls))
         data = message.data if self._contain is None else self._contain(message.data)
         frame = call.context.exchange.log(message.level, data, message.logger)
         if frame is not None:
