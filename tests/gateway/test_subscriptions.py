@@ -304,3 +304,48 @@ async def test_a_client_that_follows_a_resource_still_gets_the_logs_of_its_calls
         await client.call_tool("c__work")
         await client.wait_for_callbacks()
     assert heard == ["info", "error"]
+
+
+@live
+async def test_a_log_message_that_may_be_of_another_caller_is_dropped() -> None:
+    """Two calls of two callers at once on one session: whose message it is cannot be known."""
+    server = Server("s")
+    both, go = asyncio.Semaphore(0), asyncio.Event()
+
+    @server.tool
+    async def work(word: str, ctx: Context) -> str:
+        both.release()
+        await go.wait()
+        await ctx.info(word)
+        return word
+
+    _ = work
+    heard: dict[str, list[Any]] = {"ann": [], "bob": []}
+    async with (
+        Host({"s": server}) as host,
+        served(Gateway(host), verify=by_header) as url,
+        connect(
+            {"url": url, "headers": {"X-User": "ann"}},
+            revision=NEW,
+            on_log=lambda one: heard["ann"].append(one.data),
+        ) as ann,
+        connect(
+            {"url": url, "headers": {"X-User": "bob"}},
+            revision=NEW,
+            on_log=lambda one: heard["bob"].append(one.data),
+        ) as bob,
+    ):
+        calls = [
+            asyncio.ensure_future(client.call_tool("s__work", {"word": word}))
+            for client, word in ((ann, "for ann"), (bob, "for bob"))
+        ]
+        for _ in calls:
+            await both.acquire()
+        go.set()
+        await asyncio.gather(*calls)
+        await bob.call_tool("s__work", {"word": "for bob alone"})
+        await bob.wait_for_callbacks()
+        await ann.wait_for_callbacks()
+    assert "for bob alone" in heard["bob"]
+    assert all("ann" in one for one in heard["ann"])
+    assert all("bob" in one for one in heard["bob"])
