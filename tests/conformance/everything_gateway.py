@@ -17,6 +17,11 @@ from colonnade.host.config.settings import Settings
 if __name__ == "__main__":
     names = [one.definition.name for one in (*server.tools, *server.prompts)]
     revision = sys.argv[1] if sys.argv[1:] else None
-    settings = Settings(aliases={name: name for name in names}, sampling=True, revision=revision)
+    settings = Settings(
+        aliases={name: name for name in names},
+        sampling=True,
+        roots="caller",
+        revision=revision,
+    )
     gateway = Gateway(Host({"e": entry_of("e", server, settings)}), name="gateway")
     gateway.run("http", port=0, started=announce)
