@@ -26,6 +26,7 @@ class LazyCommand(NamedTuple):
 COMMANDS: Final = {
     "run": LazyCommand("commands.serve", "Serve one client on stdin and stdout."),
     "serve": LazyCommand("commands.serve", "Serve any number of clients over HTTP."),
+    "gateway": LazyCommand("commands.gateway", "Serve many servers as one."),
     "work": LazyCommand("commands.work", "Run the tasks of a server, without serving clients."),
     "ls": LazyCommand("commands.ls", "List tools, prompts and resources."),
     "inspect": LazyCommand("commands.inspect", "Show everything a server reports about itself."),

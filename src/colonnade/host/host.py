@@ -14,13 +14,20 @@ from colonnade.client.connect import Target, client_info
 from colonnade.errors import ColonnadeError, Fault, LocalProtocolError
 from colonnade.host.caller import HostCaller
 from colonnade.host.config.inline import configured, is_broken
-from colonnade.host.config.settings import Config, HostProblem, PinsTable, ServerEntry
+from colonnade.host.config.settings import (
+    Config,
+    GatewaySettings,
+    HostProblem,
+    PinsTable,
+    ServerEntry,
+)
 from colonnade.host.input_requests import InputRequestHandler, OnInputRequest
 from colonnade.host.requests import HostRequests
 from colonnade.host.runtime import HostRuntime, OnChange, OnEvent
 from colonnade.host.servers.listings import WAIT_S, HostTool
 from colonnade.host.servers.session import State, Status
 from colonnade.ports import Handler, Middleware, RequestContext, Store
+from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputCapabilities
 from colonnade.protocol.revision import Revision
 
@@ -36,6 +43,9 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.policy.pin_records import HeldItem
     from colonnade.host.policy.pins import PinnedServer, Pins
     from colonnade.host.policy.request import Approver, AuditSink, RuleSet
+    from colonnade.host.resource_updates import ResourceUpdates
+    from colonnade.host.servers.manifest import ServerManifest
+    from colonnade.host.view import HostView
     from colonnade.protocol.http.param_headers import ParamHeader
     from colonnade.telemetry.telemetry import Telemetry
 
@@ -274,6 +284,11 @@ class Host(HostRequests):
         return self._runtime.generation.prefixes
 
     @property
+    def gateway_settings(self) -> GatewaySettings | None:
+        """The table `[gateway]` of the configuration; None without one."""
+        return self._valid.gateway
+
+    @property
     def problems(self) -> list[HostProblem]:
         """Errors in the configuration, and lists that failed the last time; everything else
         works."""
@@ -289,16 +304,46 @@ class Host(HostRequests):
     @property
     def instructions(self) -> dict[str, str]:
         """The instructions of each server, by key; of those that were started."""
-        servers, guard = self._runtime.generation.servers, self._runtime.guard
-        if guard is None:
-            return {key: one.instructions for key, one in servers.items() if one.instructions}
-        found = {key: guard.instructions(one) for key, one in servers.items()}
-        return {key: text for key, text in found.items() if text}
+        return self._runtime.instructions
 
     @property
     def policy(self) -> "RuleSet | None":
         """The rules that are in force, of this program and of its files; None if there are none."""
         return self._runtime.guard.rules if self._runtime.guard is not None else None
+
+    @property
+    def capabilities(self) -> dict[str, t.ServerCapabilities | None]:
+        """What each server offers, by key; None if that is not known yet."""
+        servers = self._runtime.generation.servers
+        return {key: one.capabilities for key, one in servers.items()}
+
+    @property
+    def capabilities_version(self) -> int:
+        """Changes with `capabilities` and `instructions`."""
+        return self._runtime.capabilities_version
+
+    def fingerprint(self, server: str) -> str:
+        """What changes with the configuration of a server."""
+        return self._runtime.generation.server(server).entry.fingerprint
+
+    def manifest(self, server: str, caller: str) -> "ServerManifest | None":
+        """What a server offers to a caller, as far as it is known; None if it is not."""
+        return self._runtime.generation.server(server).manifest(caller)
+
+    def use_manifest(self, server: str, manifest: "ServerManifest", caller: str | None) -> None:
+        """Use what a server offered earlier, to a caller or to all (None), until it is
+        connected. Of a host with a policy only the capabilities: what it shows was reviewed in a
+        session of the server."""
+        if self._runtime.guard is not None:
+            manifest = manifest.without_lists()
+        self._runtime.generation.server(server).use_manifest(manifest, caller)
+
+    def view(self, servers: Iterable[str]) -> "HostView":
+        """Some of the servers, for a gateway that shows no others. Raises `InvalidArgument` for one
+        that there is not."""
+        from colonnade.host.view import HostView
+
+        return HostView(self._runtime, servers)
 
     def tool(self, name: str, caller: str = "") -> HostTool | None:
         """The tool of a qualified name or an alias, as it was last listed for this caller; None if
@@ -313,6 +358,16 @@ class Host(HostRequests):
         that there is not."""
         view = self._runtime.view(request)
         return await self._runtime.generation.param_headers(name, request.principal, view)
+
+    def is_common(self, server: str) -> bool:
+        """Whether all callers see the same lists of a server, and share its sessions."""
+        return self._runtime.generation.server(server).is_common
+
+    def resource_updates(
+        self, server: str, uris: frozenset[str], caller: str, on_update: Callable[[str], None]
+    ) -> "ResourceUpdates":
+        """Updates of some resources of a server, once it is started."""
+        return self._runtime.resource_updates(server, uris, caller, on_update)
 
     def status(self) -> list[Status]:
         """The status of every server."""

@@ -24,8 +24,15 @@ from colonnade.host.config.formats import (
     file_role,
     scalar_value,
 )
+from colonnade.host.config.gateway_table import read_gateway
 from colonnade.host.config.lookups import Input, inputs_of
-from colonnade.host.config.settings import ConfigSyntaxError, HostProblem, PinsTable, Place
+from colonnade.host.config.settings import (
+    ConfigSyntaxError,
+    GatewaySettings,
+    HostProblem,
+    PinsTable,
+    Place,
+)
 
 # Claude Code keeps all of its state in the same file; this is many times its size.
 MAX_OWN_BYTES: Final = 64 * 1024 * 1024
@@ -35,7 +42,9 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 # A file that cannot be parsed and has this may deny what nothing else denies.
 POLICY_HEADER: Final = b"[policy"
 # What `colonnade.toml` has at its top.
-OWN_TABLES: Final = ("include", "servers", "defaults", "policy", "audit", "approvals", "pins")
+OWN_TABLES: Final = (
+    *("include", "servers", "defaults", "gateway", "policy", "audit", "approvals", "pins"),
+)
 
 MCP_SERVERS, VSCODE_SERVERS, CODEX_SERVERS = "mcpServers", "servers", "mcp_servers"
 
@@ -63,6 +72,7 @@ class ConfigFile:
         self.includes: list[tuple[str, SourceNode]] = []
         self.defaults: EntryDraft | None = None
         self.audit: SourceNode | None = None
+        self.gateway: GatewaySettings | None = None
         # The `[[policy]]` of the file, and whether it may have one that could not be read.
         self.policy: SourceNode | None = None
         self.has_broken_policy: bool = False
@@ -233,6 +243,13 @@ def _read_own(source: ConfigFile, root: SourceNode) -> None:
             source.wrong("expected a list of paths", include.place)
         else:
             source.includes = [(item.value, item) for item in include.items]
+    gateway = root.get("gateway")
+    if gateway is not None:
+
+        def report(summary: str, node: SourceNode, hint: str) -> None:
+            source.wrong(summary, node.place, hint=hint)
+
+        source.gateway = read_gateway(gateway, report)
     defaults = root.get("defaults")
     if defaults is not None:
         draft = read_entry("", defaults, origin)

@@ -28,6 +28,7 @@ from colonnade.host.config.settings import (
     AuditSettings,
     Config,
     ConfigSyntaxError,
+    GatewaySettings,
     HostProblem,
     PinsTable,
     ServerEntry,
@@ -98,6 +99,8 @@ class ConfigReader:
         self.included: dict[str, tuple[tuple[str, str], ...]] = {}
         self.problems: list[HostProblem] = []
         self.warnings: list[HostProblem] = []
+        # Of the first file that has one and may be used.
+        self.gateway: GatewaySettings | None = None
         # The digests and the variable names of `.env` files.
         self._digests: dict[str, str] = {}
         self._names: dict[str, tuple[str, ...]] = {}
@@ -121,6 +124,7 @@ class ConfigReader:
             entries=entries,
             problems=_unique(self.problems),
             warnings=_unique(self.warnings),
+            gateway=self.gateway,
             policy=policy,
             audit=audit,
             approvals=approvals,
@@ -230,6 +234,7 @@ class ConfigReader:
             ]
         self.used.append(source)
         self._check_env_files(source, *usable)
+        self.gateway = self.gateway or source.gateway
         return self._own(source, usable) if source.includes or source.defaults else source.drafts
 
     def _own(self, source: ConfigFile, parts: Sequence[ConfigFile]) -> list[EntryDraft]:

@@ -69,7 +69,7 @@ from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.link import DuplexLink
-from colonnade.protocol.revision import InputRequests
+from colonnade.protocol.revision import InputRequests, LogControl
 from colonnade.transport.process.output import plain
 
 # Of stderr: the reason why a program ended is in its last lines.
@@ -458,6 +458,8 @@ class SessionCall:
     ) -> None:
         self.session: HostedSession = session
         self.context: RequestContext = request
+        # Whether it lasts beside the requests of its caller, such as a subscription.
+        self.is_background: bool = False
         # What its caller can be asked.
         self.input: InputCapabilities = input
         # The input requests that its caller has not answered yet.
@@ -487,6 +489,9 @@ class SessionCall:
         the client decides that; `on_task` is called if the call has become one. `origin` gets the
         result as it was written.
         """
+        exchange = self.context.exchange
+        if exchange.peer.log_level is not None:
+            await self.session.lower_log_level(exchange.peer.log_level)
         try:
             result = await self._ask(
                 method, params, timeout_s, on_progress, wants_task, on_task, origin
@@ -658,6 +663,7 @@ class HostedSession:
         self._contain: Callable[[Any], Any] | None = None
         self._first_session: Hashable = None
         self._reconnects = False
+        self._log_level: t.LoggingLevel | None = None
         # The caller that it belongs to, None for all; and whether it has served more than lists.
         self.key: CallerKey | None = None
         self.had_calls: bool = False
@@ -815,14 +821,46 @@ class HostedSession:
         return self._stderr.last(most)
 
     def log_received(self, message: t.LoggingMessageNotificationParams) -> None:
-        """Send a log message to the caller; dropped if there were several callers."""
-        if self.isolation is Isolation.SHARED or self.served_several or not self.calls:
+        """Send a log message to the caller of the call that it belongs to; dropped if that may be
+        one of several callers."""
+        call = self._logging_call()
+        if call is None:
             return
-        call = next(reversed(self.calls))
         data = message.data if self._contain is None else self._contain(message.data)
         frame = call.context.exchange.log(message.level, data, message.logger)
         if frame is not None:
             call.call_back(call.send_notification, frame, size=len(frame))
+
+    def _logging_call(self) -> "SessionCall | None":
+        if self.isolation is Isolation.SHARED:
+            return None
+        if not self.served_several:
+            return next((one for one in reversed(self.calls) if not one.is_background), None)
+        if self.isolation is not Isolation.STATELESS or self.state is not SessionState.READY:
+            return None
+        # A message belongs to a request in flight that asked for messages: without another such
+        # request, and without one that was left without a response, it is that of this one.
+        wanting = [
+            one
+            for one in self.calls
+            if not one.is_background and one.context.exchange.log_level is not None
+        ]
+        return wanting[0] if len(wanting) == 1 else None
+
+    async def lower_log_level(self, wanted: t.LoggingLevel) -> None:
+        """Let the server send log messages of this level, if it has one level for the session: the
+        lowest that a call has wanted (D24). Each caller gets those of its own level."""
+        peer, known = self.client.peer, self._log_level
+        if (
+            peer.revision.log_control is not LogControl.BY_METHOD
+            or self.isolation is Isolation.SHARED
+            or not peer.offers("logging")
+            or (known is not None and t.severe_enough(wanted, known))
+        ):
+            return
+        self._log_level = wanted
+        with contextlib.suppress(RemoteError):  # it goes on with its own level
+            await self.client.set_log_level(wanted)
 
     def elicitation_completed(self, params: t.ElicitationCompleteNotificationParams) -> None:
         """Send the notification to the client that was sent the URL elicitation."""
