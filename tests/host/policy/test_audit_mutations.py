@@ -290,6 +290,21 @@ CUTS: dict[str, Cut] = {
         HOST,
         "becomes_a_task",
     ),
+    # ------------------------------------------------------------ what servers ask
+    "several calls": Cut(
+        "host/policy/guard.py",
+        "return max(reversed(requests), key=lambda one: _STRICTNESS[self.decide(one).action])",
+        "return requests[-1]",
+        "test_input_owners.py",
+        "two_calls",
+    ),
+    "tool of a task": Cut(
+        "host/policy/guard.py",
+        "        self._in_flight[context.exchange] = steps\n        try:\n            await steps",
+        "        try:\n            await steps",
+        "test_input_owners.py",
+        "task_asks",
+    ),
     # ------------------------------------------------------------ configuration
     "file that is not trusted": Cut(
         "host/config/reader.py",
