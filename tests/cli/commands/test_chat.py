@@ -233,7 +233,7 @@ def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
             chat.answer("you> ", "/quit")
             assert chat.end()[0] == 0
         result = said(provider, "tool")[0]
-        assert (result == "Gum.\x1b[2J") is (second == "yes")
+        assert (result == "Gum.\\x1b[2J") is (second == "yes")
         if first == "yes":
             assert provider.asked[1]["max_tokens"] == 9
 
@@ -363,7 +363,7 @@ def test_without_a_terminal_lines_are_said_and_answers_are_the_output(folder: Pa
         done = command(folder, "chat", "desk.py", "--yes", input=lines, **at(provider))
     assert (done.returncode, done.stdout) == (0, "One.\nTwo.\n"), done.stderr
     assert "<- error: desk__price" in done.stderr
-    assert said(provider, "tool") == ["Error: No kiwi.\x1b[2J"]
+    assert said(provider, "tool") == ["Error: No kiwi.\\x1b[2J"]
     assert KEY not in done.stderr
 
 

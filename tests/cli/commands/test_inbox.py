@@ -147,7 +147,7 @@ def test_a_call_is_listed_shown_and_approved(home: Path, host: RunningHost) -> N
     done = inbox(home, "approve", id)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.endswith(f"{id}: accepted\n")
-    assert host.line() == "bought plum\u202e"
+    assert host.line() == "bought plum\\u202e"
     again = inbox(home, "approve", id)
     assert again.returncode == 2
     assert "there is no open item" in again.stderr
