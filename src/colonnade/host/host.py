@@ -28,10 +28,11 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.config.reader import File
     from colonnade.host.config.trust import Trust
     from colonnade.host.credentials import UpstreamCredentials
-    from colonnade.host.policy.containment import Contain
+    from colonnade.host.policy.containment import Containment
     from colonnade.host.policy.guard import PolicyGuard
     from colonnade.host.policy.inbox import Inbox
-    from colonnade.host.policy.pins import Pins
+    from colonnade.host.policy.pin_records import HeldItem
+    from colonnade.host.policy.pins import PinnedServer, Pins
     from colonnade.host.policy.request import Approver, AuditSink, RuleSet
     from colonnade.telemetry.telemetry import Telemetry
 
@@ -81,7 +82,7 @@ class Host(HostRequests):
         pins: "Pins | None" = None,
         audit: "AuditSink | None" = None,
         inbox: "Inbox | Approver | None" = None,
-        containment: "Contain | None" = None,
+        containment: "Containment | None" = None,
     ) -> None:
         self._read: Callable[[], Config] | None = None
         # The last configuration that was valid.
@@ -141,7 +142,7 @@ class Host(HostRequests):
         pins: "Pins | None" = None,
         audit: "AuditSink | None" = None,
         inbox: "Inbox | Approver | None" = None,
-        containment: "Contain | None" = None,
+        containment: "Containment | None" = None,
     ) -> "Host":
         """A host with the servers of one or several configuration files: of Claude Desktop, Claude
         Code, VS Code, Cursor, Codex, or `colonnade.toml`. Errors in a file, or a missing file, are
@@ -323,6 +324,32 @@ class Host(HostRequests):
         except Fault as fault:
             raise LocalProtocolError(fault.message) from None
 
+    # ------------------------------------------------------------ pins
+
+    async def held_definitions(self, server: str) -> "list[HeldItem]":
+        """The definitions of a server that were seen and are not accepted; empty without pins."""
+        found = self._pinned(server)
+        if found is None:
+            return []
+        pins, pinned = found
+        return [one for status in await pins.status(pinned) for one in status.held]
+
+    async def accept_definitions(self, server: str, held: "Iterable[HeldItem]") -> "list[HeldItem]":
+        """Accept definitions that `held_definitions` returned: exactly these, not what the server
+        has sent meanwhile. Returns those that were accepted."""
+        found = self._pinned(server)
+        return [] if found is None else await found[0].accept(found[1], held)
+
+    def _pinned(self, server: str) -> "tuple[Pins, PinnedServer] | None":
+        try:
+            hosted = self._runtime.generation.server(server)
+        except Fault as fault:
+            raise LocalProtocolError(fault.message) from None
+        guard = self._runtime.guard
+        if guard is None or guard.pins is None:
+            return None
+        return guard.pins.pins, guard.pins.server(hosted)
+
     # ------------------------------------------------------------ middleware
 
     @property
@@ -382,7 +409,7 @@ def _guard(
     pins: "Pins | None",
     audit: "AuditSink | None",
     inbox: "Approver | None",
-    containment: "Contain | None",
+    containment: "Containment | None",
 ) -> "PolicyGuard | None":
     """The guard with these parts; None if there are none. The settings of a single server may ask
     for pins or containment, and with any other part hidden text is contained."""
@@ -396,8 +423,8 @@ def _guard(
     is_bare = all(one is None for one in (policy, pins, audit, inbox, containment))
     if is_bare and all(one.contain in (None, "off") for one in every):
         return None
-    from colonnade.host.policy.containment import Contain
+    from colonnade.host.policy.containment import Containment
     from colonnade.host.policy.guard import PolicyGuard
 
-    containment = containment or Contain("off" if is_bare else "neutralise")
+    containment = containment or Containment("off" if is_bare else "neutralise")
     return PolicyGuard(policy, pins, audit, inbox, containment)

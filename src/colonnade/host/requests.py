@@ -301,12 +301,12 @@ class HostRequests:
         )
 
     @asynccontextmanager
-    async def open_task(self, task: "HostTask") -> "AsyncGenerator[ClientTask]":
+    async def open_task(self, task: "HostTask", method: str = "") -> "AsyncGenerator[ClientTask]":
         """A task in a session of its server: for `HostTask`."""
         meta = {t.RELATED_TASK_KEY: {"taskId": task.id}}
         params = t.CallToolRequestParams(name=task.tool, meta=meta)
         context = self._context("tools/call", params, task.caller)
-        async with self._runtime.session(task.server, context, task.tool) as call:
+        async with self._runtime.session(task.server, context, task.tool, method) as call:
             yield call.client.resume_task(
                 task.handle or "", on_progress=task.on_progress, answers=call
             )

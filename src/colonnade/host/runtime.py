@@ -7,7 +7,7 @@ the others are drained in the background. `watch` callbacks are called once for 
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -154,19 +154,24 @@ class HostRuntime:
 
     @asynccontextmanager
     async def session(
-        self, server: str, context: RequestContext, tool: str | None = None
+        self, server: str, context: RequestContext, tool: str | None = None, method: str = ""
     ) -> AsyncGenerator[SessionCall]:
-        """A session of a server, for a request of this program, about a tool if one is named.
-        Raises `LocalProtocolError` if there is no such server, or none that its caller may see."""
+        """A session of a server, for a request of this program, about a task of a tool if one is
+        named; `method` is that of a request that is recorded. Raises `LocalProtocolError` if there
+        is no such server, or none that its caller may see."""
+        own = ""
         try:
             hosted = self._current().server(server, self.view(context))
             if tool is not None:
-                await self._router.task_item(context, server, tool)
+                _, own = await self._router.task_item(context, server, tool)
         except Fault as fault:
             raise LocalProtocolError(fault.message) from None
         hosted.hold()
         try:
-            async with hosted.supervisor.acquire(context) as call:
+            async with AsyncExitStack() as stack, hosted.supervisor.acquire(context) as call:
+                if self.guard is not None and tool is not None:
+                    in_task = self.guard.in_task(context, hosted, own, method)
+                    await stack.enter_async_context(in_task)
                 yield call
         finally:
             hosted.release()

@@ -159,3 +159,15 @@ def test_a_person_is_shown_what_has_changed_and_asked(setup: Setup) -> None:
         code, rest = at.end()
         assert (code, "accepted 1 definition" in rest) == (0, True)
     assert setup.run("diff").returncode == 0
+
+
+def test_a_tool_that_another_server_has_as_well_is_shown_as_that(setup: Setup) -> None:
+    path = setup.folder / "colonnade.toml"
+    _, _, entry = path.read_text().partition("[servers.files]")
+    path.write_text(f"{path.read_text()}\n[servers.other]{entry}")
+    setup.trust()
+    setup.run("ls", fresh=True)
+    listed = setup.run("ls", "--json")
+    assert set(json.loads(listed.stdout)["servers"]) == {"files", "other"}
+    shown = setup.run("ls").stdout
+    assert shown.count("same name in other") == shown.count("same name in files") == 3

@@ -136,7 +136,11 @@ CUTS: dict[str, Cut] = {
         "as_it_was",
     ),
     "required: refused": Cut(
-        WRITER, "if failure is not None or (kept", "if (kept", LOG, "refuses_the_call"
+        WRITER,
+        "            raise _not_recorded(failure)\n        return",
+        "            pass\n        return",
+        LOG,
+        "refuses_the_call",
     ),
     "required: on the disk": Cut(
         WRITER, "        return self._on_disk()", "        return None", LOG, "on_the_disk"
@@ -285,6 +289,21 @@ CUTS: dict[str, Cut] = {
         "handle.encode()",
         HOST,
         "becomes_a_task",
+    ),
+    # ------------------------------------------------------------ what servers ask
+    "several calls": Cut(
+        "host/policy/guard.py",
+        "return max(reversed(requests), key=lambda one: _STRICTNESS[self.decide(one).action])",
+        "return requests[-1]",
+        "test_input_owners.py",
+        "two_calls",
+    ),
+    "tool of a task": Cut(
+        "host/policy/guard.py",
+        "        self._in_flight[context.exchange] = steps\n        try:\n            await steps",
+        "        try:\n            await steps",
+        "test_input_owners.py",
+        "task_asks",
     ),
     # ------------------------------------------------------------ configuration
     "file that is not trusted": Cut(

@@ -318,6 +318,7 @@ async def test_the_end_of_a_run_beside_another_is_missed_once_a_run_follows(
     for _ in range(3):
         call(first)
         call(second)
+        await asyncio.sleep(0)
     await first.close()
     await second.close()
     await write(tmp_path)

@@ -11,7 +11,7 @@ from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
 from colonnade.host.policy.containment import (
     CONTAINED_KEY,
-    Contain,
+    Containment,
     confusable,
     find_hidden,
     is_plain,
@@ -67,7 +67,7 @@ def test_plain_text_in_any_script_stays_as_it_is(text: str) -> None:
     assert neutralise(text) == text
     assert find_hidden(text) == {}
     result = t.CallToolResult(content=[t.TextContent(text=text)], structured_content={"a": text})
-    assert Contain().contain(result) is result
+    assert Containment().contain(result) is result
 
 
 def test_no_control_character_but_tab_and_line_feed_passes() -> None:
@@ -126,12 +126,12 @@ RESULTS: dict[str, tuple[Any, Any]] = {
 def test_each_kind_of_result_is_contained_and_the_given_one_is_not_changed(name: str) -> None:
     result, read = RESULTS[name]
     before = msgspec.json.encode(result.content) if name == "text" else None
-    contained: Any = Contain().contain(result)
+    contained: Any = Containment().contain(result)
     assert read(contained) == SHOWN
     assert read(result) == BAD
     assert contained.meta[CONTAINED_KEY]["bidi"] >= 1
-    assert Contain("off").contain(result) is result
-    marked: Any = Contain("mark").contain(result)
+    assert Containment("off").contain(result) is result
+    marked: Any = Containment("mark").contain(result)
     assert marked.meta[CONTAINED_KEY]["bidi"] >= 1
     assert BAD in msgspec.json.encode(marked, enc_hook=vars_of).decode() or name == "unknown block"
     assert before is None or msgspec.json.encode(result.content) == before
@@ -142,36 +142,36 @@ def vars_of(value: Any) -> Any:
 
 
 def test_a_mark_precedes_the_text_for_the_model() -> None:
-    marked: Any = Contain("mark").contain(RESULTS["text"][0])
+    marked: Any = Containment("mark").contain(RESULTS["text"][0])
     assert marked.content[0].text == "[Hidden text in what the server sent: 1 bidi controls]"
     assert marked.content[1].text == BAD
-    prompt: Any = Contain("mark").contain(RESULTS["prompt"][0])
+    prompt: Any = Containment("mark").contain(RESULTS["prompt"][0])
     assert prompt.description == "[Hidden text in what the server sent: 1 bidi controls]"
 
 
 def test_structured_content_is_marked_and_not_changed_and_a_model_sees_it_as_text() -> None:
     data = {"name": [BAD], BAD: 1}
-    result: Any = Contain().contain(t.CallToolResult(content=[], structured_content=data))
+    result: Any = Containment().contain(t.CallToolResult(content=[], structured_content=data))
     assert result.structured_content == data
     assert result.meta == {CONTAINED_KEY: {"structured": 2}}
     assert result.content[0].text == f'{{"name":["{SHOWN}"],"{SHOWN}":1}}'
     text: Any = t.CallToolResult(content=[t.TextContent(text="ok")], structured_content=data)
-    contained: Any = Contain().contain(text)
+    contained: Any = Containment().contain(text)
     assert contained.content == text.content
 
 
 def test_a_uri_is_percent_encoded_which_means_the_same() -> None:
-    found: Any = Contain().contain(RESULTS["read"][0])
+    found: Any = Containment().contain(RESULTS["read"][0])
     assert found.contents[0].uri == "a:x%E2%80%AEy"
 
 
 def test_text_that_is_too_long_is_cut_over_all_blocks() -> None:
     blocks: list[Any] = [t.TextContent(text=one * 6) for one in "ab"]
     result = t.CallToolResult(content=blocks)
-    found: Any = Contain(max_text=10).contain(result)
+    found: Any = Containment(max_text=10).contain(result)
     assert [one.text for one in found.content] == ["aaaaaa", "bbbb… [2 more characters were cut]"]
     assert found.meta == {CONTAINED_KEY: {"cut": 2}}
-    marked: Any = Contain("mark", max_text=10).contain(result)
+    marked: Any = Containment("mark", max_text=10).contain(result)
     assert [one.text for one in marked.content[1:]] == ["aaaaaa", "bbbbbb"]
     assert "2 characters beyond the limit" in marked.content[0].text
 
@@ -190,39 +190,39 @@ def test_the_words_of_a_definition_are_contained_and_its_data_is_counted() -> No
         annotations=t.ToolAnnotations(title=BAD),
         meta={"own": 1},
     )
-    shown = Contain().definition(tool)
+    shown = Containment().definition(tool)
     assert shown.description == shown.input_schema["title"] == SHOWN
     assert shown.input_schema["properties"]["a"] == {"description": SHOWN, "enum": [BAD]}
     assert shown.input_schema["anyOf"] == [{"description": SHOWN}]
     assert shown.annotations is not None
     assert shown.annotations.title == SHOWN
     assert shown.meta == {"own": 1, CONTAINED_KEY: {"bidi": 5, "schema": 1}}
-    marked = Contain("mark").definition(tool)
+    marked = Containment("mark").definition(tool)
     assert marked.input_schema == schema
     assert (marked.description or "").startswith("[Hidden text")
     prompt = t.Prompt(name="a", arguments=[t.PromptArgument(name="b", description=BAD)])
-    assert (Contain().definition(prompt).arguments or [])[0].description == SHOWN
+    assert (Containment().definition(prompt).arguments or [])[0].description == SHOWN
     plain = t.Tool(name="a", input_schema={"type": "object"})
-    assert Contain().definition(plain) is plain
+    assert Containment().definition(plain) is plain
 
 
 def test_input_requests_and_errors_are_contained() -> None:
     form = t.ElicitSchema(properties={"a": t.PrimitiveSchema(type="string", title=BAD)})
     asked = InputRequest(t.ElicitRequestParams(message=BAD, requested_schema=form))
-    shown: Any = Contain().input_request(asked).params
+    shown: Any = Containment().input_request(asked).params
     assert shown.message == shown.requested_schema.properties["a"].title == SHOWN
     message = t.SamplingMessage(role="user", content=t.TextContent(text=BAD))
     wanted = t.CreateMessageRequestParams(messages=[message], max_tokens=1, system_prompt=BAD)
-    sampled: Any = Contain().input_request(InputRequest(wanted)).params
+    sampled: Any = Containment().input_request(InputRequest(wanted)).params
     assert sampled.messages[0].content.text == sampled.system_prompt == SHOWN
     roots = InputRequest(t.ListRootsRequestParams())
-    assert Contain().input_request(roots) is roots
+    assert Containment().input_request(roots) is roots
     error = RemoteError(-32000, BAD)
-    contained = Contain().error(error)
+    contained = Containment().error(error)
     assert str(contained) == f"{SHOWN} (-32000)"
     assert contained.untouched is error
     plain = RemoteError(-32000, "plain")
-    assert Contain().error(plain) is plain
+    assert Containment().error(plain) is plain
 
 
 # ---------------------------------------------------------------- names
@@ -320,7 +320,7 @@ async def test_the_error_of_a_server_is_contained() -> None:
     def ask() -> str:
         raise Fault(FaultKind.INVALID_PARAMS, BAD)
 
-    async with Host({"a": server}, containment=Contain()) as host:
+    async with Host({"a": server}, containment=Containment()) as host:
         with pytest.raises(RemoteError) as raised:
             await host.get_prompt("a__ask")
     assert raised.value.message == SHOWN
@@ -341,7 +341,7 @@ async def test_what_a_server_asks_is_contained() -> None:
         asked.append(question.params.message)
         return None
 
-    async with Host({"a": server}, containment=Contain(), on_input_request=answer) as host:
+    async with Host({"a": server}, containment=Containment(), on_input_request=answer) as host:
         await host.call_tool("a__ask")
     assert asked == [SHOWN]
     _ = ask
@@ -368,7 +368,7 @@ async def test_without_a_policy_nothing_is_changed_and_a_setting_decides_for_one
 
 @live
 async def test_the_names_of_servers_that_look_alike_are_a_problem() -> None:
-    async with Host({"files": Drifting(), "fіles": Drifting()}, containment=Contain()) as host:
+    async with Host({"files": Drifting(), "fіles": Drifting()}, containment=Containment()) as host:
         (problem,) = host.problems
         assert problem.server == "fіles"
         assert problem.message == "its name 'fіles' looks like 'files'"

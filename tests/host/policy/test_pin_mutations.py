@@ -250,7 +250,7 @@ CUTS: dict[str, Cut] = {
         "session.list_changes == self._changes and review is not None",
         "review is not None",
         PINS,
-        "changes_all_the_time",
+        "while_it_was_read",
     ),
     "the end of a subscription": Cut(
         "host/servers/generation.py",
@@ -304,8 +304,8 @@ CUTS: dict[str, Cut] = {
     ),
     "accepted meanwhile, in lists": Cut(
         _GUARD,
-        "        if await self._is_outdated(pinned, kind, review):\n            listing.mark_stale()\n",
-        "",
+        "            if await self._is_outdated(pinned, kind, review):\n",
+        "            if False:\n",
         PINS,
         "nothing_is_used or in_another_process",
     ),
@@ -425,8 +425,8 @@ CUTS: dict[str, Cut] = {
     ),
     "containment beside a policy": Cut(
         "host/host.py",
-        'containment or Contain("off" if is_bare else "neutralise")',
-        'containment or Contain("off")',
+        'containment or Containment("off" if is_bare else "neutralise")',
+        'containment or Containment("off")',
         CONTAIN,
         "any_part_of_a_policy",
     ),

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from colonnade import Host
-from colonnade.errors import Refused
+from colonnade.errors import Refused, RemoteProtocolError
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import ServerEntry, Settings
 from colonnade.host.policy.pin_guard import pinned_identity
-from colonnade.host.policy.pins import PinnedServer, Pins
+from colonnade.host.policy.pins import ListReview, PinnedServer, Pins
 from colonnade.host.policy.request import Consent
 from colonnade.host.policy.rules import Policy
 from colonnade.host.runtime import ListChanges
 from colonnade.host.servers import generation
+from colonnade.host.servers.listings import ListSource
+from colonnade.host.servers.session import HostedSession, StderrBuffer
 from colonnade.ports import SERVER_PRINCIPAL
 from colonnade.protocol.revision import EVERY, NEWEST
 from colonnade.store.memory import MemoryStore
@@ -112,6 +114,23 @@ async def test_a_resource_is_not_read_through_a_template_when_it_is_held_itself(
         assert server.calls == []
 
 
+@live
+async def test_a_member_that_cannot_be_compared_stops_the_list_and_not_the_host() -> None:
+    class Odd(Drifting):
+        async def respond(self, request: Any) -> bytes | None:
+            found = await super().respond(request)
+            return found and found.replace(b'{"a": 1}', b"9" * 5000)
+
+    server = Odd()
+    async with Host({"a": server, "b": Drifting()}, pins=Pins(MemoryStore())) as host:
+        assert names(await host.list_tools()) == ["b__read", "b__send"]
+        (problem,) = host.problems
+        assert "have a member that is not valid JSON" in problem.message
+        with pytest.raises(RemoteProtocolError):
+            await host.call_tool("a__read")
+    assert server.calls == []
+
+
 # ---------------------------------------------------------------- drift
 
 
@@ -184,6 +203,18 @@ async def test_a_call_waits_for_no_list_that_changes_all_the_time() -> None:
         with pytest.raises(Refused, match="changed each time that they were read"):
             await host.call_tool("a__read")
     assert server.calls == ["read"]
+
+
+@live
+async def test_a_list_that_has_changed_while_it_was_read_does_not_count_as_reviewed() -> None:
+    session, source = HostedSession(lambda _: None, StderrBuffer()), ListSource()
+    source.begin(session)
+    session.forget_reviews()
+    source.reviewed("tools", ListReview({}, {}, None))
+    assert session.reviews == {}
+    source.begin(session)
+    source.reviewed("tools", ListReview({}, {}, None))
+    assert list(session.reviews) == ["tools"]
 
 
 @live
@@ -499,7 +530,13 @@ async def test_a_record_that_cannot_be_read_stops_the_server_and_nothing_is_acce
 
 @live
 async def test_two_hosts_that_see_a_server_at_once_lose_nothing_of_each_other() -> None:
-    store = MemoryStore()
+    class Interleaved(MemoryStore):
+        async def get(self, principal: str, key: str) -> bytes | None:
+            found = await super().get(principal, key)
+            await asyncio.sleep(0)
+            return found
+
+    store = Interleaved()
     servers = [Drifting() for _ in range(4)]
     for number, one in enumerate(servers):
         one.lists["tools"].append({"name": f"own{number}", "inputSchema": {}})

@@ -6,6 +6,7 @@ hidden characters as escapes.
 """
 
 import asyncio
+import logging
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -226,6 +227,8 @@ async def _read_lists(
     def auth(url: str) -> "Auth | None":
         return login_for(url, terminal, ask=len(entries) == 1)
 
+    # What waits is shown by the command.
+    logging.getLogger("colonnade.host").setLevel(logging.ERROR)
     for one in servers.values():
         await store.drop_pending(one)
     async with Host(Config(entries=entries), auth=auth, pins=store) as host:

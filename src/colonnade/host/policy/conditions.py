@@ -302,7 +302,7 @@ class ValueComparison:
         self._bounds = bounds
         self._has_bounds = any(one is not None for one in bounds)
         self._excluded = excluded
-        self.present = present
+        self.present: bool | None = present
 
     def readings(self, value: Any, *, strict: bool) -> int:
         """The readings in which a value meets it; with `strict` a string counts as the number that

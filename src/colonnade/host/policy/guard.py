@@ -12,7 +12,8 @@ router raises the one for a name that does not exist. Without a way to ask, `ask
 
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -22,7 +23,7 @@ from msgspec.structs import replace
 
 from colonnade.errors import ColonnadeError, Declined, Fault, FaultKind, Refused, RemoteError
 from colonnade.host.config.settings import ServerEntry
-from colonnade.host.policy.containment import Contain, ServerContainment, contain_all
+from colonnade.host.policy.containment import Containment, ServerContainment, contain_all
 from colonnade.host.policy.pin_guard import PinGuard
 from colonnade.host.policy.pins import Pins
 from colonnade.host.policy.request import (
@@ -62,6 +63,8 @@ log: logging.Logger = logging.getLogger("colonnade.host")
 MAX_VIEWS = 1000
 # Servers and definitions of one view that are remembered; a host has fewer, or is read again.
 MAX_REMEMBERED = 10_000
+
+_STRICTNESS: Mapping[str, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 LISTS: Mapping[ListKind, tuple[str, ItemKind]] = {
     "tools": ("tools/list", "tool"),
@@ -245,7 +248,7 @@ class PolicyGuard:
         pins: Pins | None = None,
         audit: AuditSink | None = None,
         approver: Approver | None = None,
-        containment: Contain | None = None,
+        containment: Containment | None = None,
     ) -> None:
         self._rules = rules
         self.pins: PinGuard | None = PinGuard(pins) if pins is not None else None
@@ -378,7 +381,7 @@ class PolicyGuard:
         contain = self.contain(server.key)
         return text if contain is None else contain.text(text)
 
-    def contain(self, key: str) -> Contain | None:
+    def contain(self, key: str) -> Containment | None:
         """What contains hidden text of a server; None if nothing does."""
         return self._containment.of(key) if self._containment is not None else None
 
@@ -585,6 +588,27 @@ class PolicyGuard:
         """The request has ended."""
         self._recorded.discard(context.exchange)
 
+    @asynccontextmanager
+    async def in_task(
+        self, context: RequestContext, server: HostedServer, own: str, method: str = ""
+    ) -> AsyncGenerator[None]:
+        """While requests about a task are sent: what its server asks belongs to the tool of the
+        task. They are recorded as one with this method, if it is given."""
+        view = self.view(context)
+        item = self.named_item(method or "tools/call", "tool", own, server, NO_ARGUMENTS)
+        request = view.request(server, item, view.definition(server, item))
+        steps = RequestSteps(self._audit if method else None, request)
+        self._in_flight[context.exchange] = steps
+        try:
+            await steps.executed(None)
+            yield
+            steps.returned(NO_ARGUMENTS)
+        except BaseException as error:
+            steps.abandoned(error)
+            raise
+        finally:
+            self._in_flight.pop(context.exchange, None)
+
     # ------------------------------------------------------------ input requests
 
     async def review_roots(
@@ -612,7 +636,9 @@ class PolicyGuard:
         contain = self.contain(entry.key)
         if contain is not None:
             input_request = contain.input_request(input_request)
-        request = self._input_policy_request(entry, contexts, input_request)
+        request = self._strictest(
+            [self._input_policy_request(entry, one, input_request) for one in contexts or (None,)]
+        )
         steps = RequestSteps(self._audit, request)
         try:
             decision = self.decide(request)
@@ -643,15 +669,20 @@ class PolicyGuard:
             steps.abandoned(error)
             raise
 
+    def _strictest(self, requests: Sequence[PolicyRequest]) -> PolicyRequest:
+        """The request that the rules are strictest with; the last one if they decide the same. A
+        server that asks during several calls does not say for which."""
+        return max(reversed(requests), key=lambda one: _STRICTNESS[self.decide(one).action])
+
     def _input_policy_request(
-        self, entry: ServerEntry, contexts: tuple[RequestContext, ...], input_request: InputRequest
+        self, entry: ServerEntry, context: RequestContext | None, input_request: InputRequest
     ) -> PolicyRequest:
         arguments = Raw(encode(input_request.params))
         method = input_request.kind.method
-        steps = self._in_flight.get(contexts[-1].exchange) if contexts else None
+        steps = self._in_flight.get(context.exchange) if context is not None else None
         if steps is not None and steps.request.server == entry.key:
             return replace(steps.request, method=method, arguments=arguments, during=steps.id)
-        facts = CallerFacts.of(contexts[-1]) if contexts else CallerFacts()
+        facts = CallerFacts.of(context) if context is not None else CallerFacts()
         claims: dict[str, Any] = msgspec.json.decode(facts.claims) if facts.claims else {}
         return PolicyRequest(
             principal=facts.principal,

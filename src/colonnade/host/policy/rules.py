@@ -52,6 +52,9 @@ MAX_PREPARED = 4096
 # Characters of the version, of a SHA-256.
 VERSION_CHARACTERS = 16
 
+# The label of a rule without a name and a place.
+UNNAMED = "rule"
+
 _INPUTS = frozenset(INPUT_METHODS.values())
 _STRICTNESS: Final[Mapping[str, int]] = {"allow": 0, "ask": 1, "deny": 2}
 
@@ -156,7 +159,8 @@ class Rule:
     def label(self) -> str:
         """The rule for people: its name, or its place."""
         named = f"rule {self.name!r}" if self.name else ""
-        return f"{named} ({self.place})" if named and self.place else named or self.place or "rule"
+        label = f"{named} ({self.place})" if named and self.place else named or self.place
+        return label or UNNAMED
 
     @property
     def written(self) -> dict[str, Any]:
@@ -296,6 +300,11 @@ class Policy:
         if len(self.rules) > MAX_RULES:
             raise InvalidArgument(f"a policy has at most {MAX_RULES} rules", argument="rules")
         self.default: Action = default
+        # Rules of a program have no place, so they have a number.
+        self._labels = {
+            id(one): one.label if one.label != UNNAMED else f"{UNNAMED} {number}"
+            for number, one in enumerate(self.rules, 1)
+        }
         identity = [default, *(one.identity for one in self.rules)]
         text = msgspec.json.encode(identity, order="deterministic")
         self.version: str = hashlib.sha256(text).hexdigest()[:VERSION_CHARACTERS]
@@ -347,6 +356,10 @@ class Policy:
             if found == EVERY_READING and not rule.on_arguments:
                 break
         return PreparedRules(self, tuple(candidates))
+
+    def label_of(self, rule: AnyRule) -> str:
+        """A rule of this policy for people: its name, its place, or its number."""
+        return self._labels.get(id(rule), rule.label)
 
     def default_for(self, request: PolicyRequest) -> tuple[Action, str]:
         """The action if no rule matches, and its name."""
@@ -447,7 +460,7 @@ class PreparedRules:
                 action = rule.action
             if action is None:
                 continue
-            found.append((action, rule.label))
+            found.append((action, self._policy.label_of(rule)))
             open_readings &= ~readings
             if not open_readings:
                 break
