@@ -97,7 +97,9 @@ class Host(HostRequests):
             audit = open_audit_log(self._valid.audit)
         if audit is not None:
             self._exit_stack.push_async_callback(audit.close)
-        self._approver = _approver(inbox if inbox is not None else self._configured_inbox())
+        self._approver = self._make_approver(
+            inbox if inbox is not None else self._configured_inbox()
+        )
         guard = _guard(self._valid, policy, pins, audit, self._approver, containment)
         if guard is not None and guard.pins is not None:
             self._exit_stack.push_async_callback(guard.pins.pins.close)
@@ -214,6 +216,20 @@ class Host(HostRequests):
             await self._exit_stack.enter_async_context(listener)
         await self._serve_inbox()
         return self
+
+    def _make_approver(self, inbox: "Inbox | Approver | None") -> "Approver | None":
+        """What asks the people behind an inbox."""
+        if inbox is None:
+            return None
+        from colonnade.host.policy.inbox import Inbox
+
+        if not isinstance(inbox, Inbox):
+            return inbox
+        from colonnade.host.policy.approvals import Approvals
+
+        approvals = Approvals(inbox)
+        self._exit_stack.callback(approvals.close)
+        return approvals
 
     def _configured_inbox(self) -> "Inbox | None":
         """The inbox of `[approvals]`, which this host closes."""
@@ -385,19 +401,6 @@ class Host(HostRequests):
         """Call a callback when lists change: a server sent `list_changed`, or there was a reload.
         Ends when the returned function is called."""
         return self._runtime.watch(callback)
-
-
-def _approver(inbox: "Inbox | Approver | None") -> "Approver | None":
-    """What asks the people behind an inbox."""
-    if inbox is None:
-        return None
-    from colonnade.host.policy.inbox import Inbox
-
-    if not isinstance(inbox, Inbox):
-        return inbox
-    from colonnade.host.policy.approvals import Approvals
-
-    return Approvals(inbox)
 
 
 def _guard(

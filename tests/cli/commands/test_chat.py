@@ -199,10 +199,8 @@ def test_a_server_s_question_says_who_asks_and_for_which_call(folder: Path, revi
     assert said(provider, "tool") == ["Hello Ada"]
 
 
-@pytest.mark.spec("R0096", "R0097", "R0099", "R0370")
-def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
-    folder: Path,
-) -> None:
+def allow_sampling(folder: Path) -> None:
+    """Write a file whose server may request sampling, and trust it."""
     (folder / "colonnade.toml").write_text(
         "[servers.desk]\n"
         f'command = "{sys.executable}"\n'
@@ -210,6 +208,13 @@ def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
         "sampling = true\n"
     )
     assert command(folder, "config", "trust", "colonnade.toml", "--yes").returncode == 0
+
+
+@pytest.mark.spec("R0096", "R0097", "R0099", "R0370")
+def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
+    folder: Path,
+) -> None:
+    allow_sampling(folder)
     poem: RequestContext = [("desk__poem", {})]
     for first, second in (("yes", "yes"), ("yes", "no"), ("no", "")):
         script: list[RequestContext] = (
@@ -236,6 +241,75 @@ def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
         assert (result == "Gum.\\x1b[2J") is (second == "yes")
         if first == "yes":
             assert provider.asked[1]["max_tokens"] == 9
+
+
+@pytest.mark.spec("R0098")
+def test_a_person_edits_what_the_model_is_sent(folder: Path) -> None:
+    allow_sampling(folder)
+    script: list[RequestContext] = [[("desk__poem", {})], "Bear.", "Done."]
+    with (
+        Scripted(script) as provider,
+        PseudoTerminal(
+            folder, "chat", "colonnade.toml", "--yes", NO_COLOR="1", EDITOR="", **at(provider)
+        ) as chat,
+    ):
+        chat.answer("you> ", "Write.")
+        chat.answer("send it to the model? yes, no or edit [no] ", "edit")
+        chat.answer("a number, or Enter when done: ", "2")
+        chat.answer("user (Enter keeps it): ", "Rhyme on pear.")
+        chat.answer("a number, or Enter when done: ", "")
+        chat.answer("send it to the model? yes, no or edit [no] ", "yes")
+        chat.answer("yes, no or edit [no] ", "yes")
+        chat.answer("you> ", "/quit")
+        assert chat.end()[0] == 0
+    assert said(provider, "user", 1) == ["Rhyme on pear."]
+    assert said(provider, "tool") == ["Bear."]
+
+
+def test_a_decision_for_the_project_is_a_rule_until_it_is_forgotten(folder: Path) -> None:
+    price: RequestContext = [("desk__price", {"fruit": "plum"})]
+    for answers in (["project"], [], ["no"]):
+        with Scripted([price, "25."]) as provider, terminal(folder, provider) as chat:
+            chat.answer("you> ", "What is a plum?")
+            for answer in answers:
+                chat.answer(CALL_IT, answer)
+            shown = chat.answer("you> ", "/quit")
+            assert chat.end()[0] == 0
+        assert ("(allow desk__price (remembered: project in " in shown) is (answers == [])
+        if not answers:
+            (line,) = command(folder, "policy", "ls").stdout.splitlines()
+            assert line.endswith("server = desk  tools/call desk__price")
+            assert command(folder, "policy", "forget", line.split()[0]).returncode == 0
+
+
+def test_the_rules_of_a_file_decide_what_is_asked_about(folder: Path) -> None:
+    (folder / "ruled.toml").write_text(
+        "[servers.desk]\n"
+        f'command = "{sys.executable}"\n'
+        'args = ["-P", "-m", "colonnade", "run", "desk.py"]\n'
+        '[[policy]]\ntools = "desk__price"\naction = "allow"\n'
+        '[[policy]]\ntools = "desk__buy"\naction = "ask"\n'
+    )
+    assert command(folder, "config", "trust", "ruled.toml", "--yes").returncode == 0
+    calls: RequestContext = [
+        ("desk__price", {"fruit": "plum"}),
+        ("desk__buy", {"fruit": "plum"}),
+    ]
+    with (
+        Scripted([calls, "Done."]) as provider,
+        PseudoTerminal(folder, "chat", "ruled.toml", NO_COLOR="1", **at(provider)) as chat,
+    ):
+        chat.answer("you> ", "Buy.")
+        shown = chat.answer(CALL_IT, "yes")
+        assert "-> desk__price (server desk)" in shown
+        assert "(allowed by " in shown
+        assert "asked by " in shown
+        chat.answer("you> ", "/quit")
+        assert chat.end()[0] == 0
+    assert said(provider, "tool") == ["plum 25", "bought 1 plum"]
+    done = command(folder, "call", "ruled.toml", "desk__buy", "fruit=plum")
+    assert done.returncode != 0
+    assert "there is no terminal to ask in" in done.stderr
 
 
 @pytest.mark.spec("R0062")

@@ -261,6 +261,36 @@ async def test_a_callback_answers_and_none_leaves_it_to_others() -> None:
 
 
 @live
+async def test_an_open_item_of_a_process_before_is_put_to_the_callbacks_of_this_one() -> None:
+    store = MemoryStore()
+    before = Inbox(store)
+    item = await before.open(item_of(before, match=b"call"))
+    after = Inbox(store, on_item=lambda _: YES)
+    assert await after.open(item_of(after, match=b"call")) == item
+    assert (await after.wait(item)).state == "accepted"
+
+
+@live
+async def test_a_callback_is_cancelled_when_its_item_expires() -> None:
+    cancelled, asked = asyncio.Event(), asyncio.Event()
+
+    async def ask(item: InboxItem) -> None:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    time = Time()
+    inbox = Inbox(MemoryStore(), on_item=ask, clock=time, deadline_s=10)
+    item = await inbox.open(item_of(inbox))
+    await asked.wait()
+    time.now += 10
+    assert (await inbox.wait(item)).state == "expired"
+    await cancelled.wait()
+
+
+@live
 async def test_a_callback_that_fails_leaves_the_item_open(caplog: pytest.LogCaptureFixture) -> None:
     failed = asyncio.Event()
 

@@ -111,6 +111,7 @@ class Approvals:
         key = new_key(request.principal, exact_request(request, decision))
         granted = await self.inbox.read(key)
         if granted is not None and await self._use(granted):
+            await self._keep_last(granted)
             return Consent(approval=granted.id, by=granted.answered_by)
         ends_at = self.inbox.clock() + self.inbox.wait_s
         while True:

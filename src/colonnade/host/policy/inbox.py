@@ -359,6 +359,8 @@ class Inbox:
             before = await self.store.get(SERVER_PRINCIPAL, item.key)
             there = _decoded(before)
             if there is not None and there.state == "open" and there.deadline > self.clock():
+                if there.serial not in self._asking.values():  # of a process before this one
+                    self._ask(there)
                 return there
             if await self._put(item, before):
                 break
@@ -469,6 +471,8 @@ class Inbox:
                 if current is None or current.serial != item.serial:
                     return replace(item, state="expired")
                 left_s = ends_at - self.clock()
+                if current.state == "expired":
+                    self._changed(current)
                 if current.state != "open" or left_s <= 0:
                     return current
                 self._listen()
