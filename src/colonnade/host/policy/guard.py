@@ -30,9 +30,11 @@ from colonnade.host.policy.request import (
     NO_ARGUMENTS,
     Approver,
     AuditSink,
+    CallerFacts,
     Consent,
     Decision,
     ForwardInput,
+    GuardedItem,
     ItemKind,
     PolicyRequest,
     RuleSet,
@@ -87,37 +89,6 @@ NAMED_METHODS: Mapping[str, Literal["tool", "prompt"]] = {
 REVIEWED_METHODS = frozenset({"sampling/createMessage", "roots/list"})
 # Never asked about: a completion has no effect.
 UNASKED_METHODS = frozenset({"completion/complete"})
-
-
-class GuardedItem(NamedTuple):
-    """What a request is about, once its name is resolved."""
-
-    method: str
-    kind: ItemKind
-    name: str
-    qualified: str
-    arguments: Raw = NO_ARGUMENTS
-
-
-class CallerFacts(NamedTuple):
-    """What rules may look at of a caller; `claims` encoded, so that it can be a key."""
-
-    principal: str = ""
-    claims: bytes = b""
-    client: str = ""
-    revision: str = NEWEST.date
-
-    @classmethod
-    def of(cls, context: RequestContext) -> "CallerFacts":
-        """Those of a request."""
-        exchange, claims = context.exchange, context.claims
-        info = exchange.peer.info
-        return cls(
-            exchange.principal,
-            msgspec.json.encode(dict(claims), order="sorted") if claims else b"",
-            info.name if info is not None else "",
-            exchange.peer.revision.date,
-        )
 
 
 class GuardedResult(NamedTuple):
@@ -415,7 +386,8 @@ class PolicyGuard:
         steps = RequestSteps(self._audit, request)
         exchange = context.exchange
         self._in_flight[exchange] = steps
-        self._recorded.add(exchange)
+        if self._audit is not None:
+            self._recorded.add(exchange)
         try:
             check = await self._admit(view, server, item, steps)
             result = await send(check)
@@ -458,12 +430,20 @@ class PolicyGuard:
         if decision.action == "ask":
             consent = await self._ask(steps, decision)
 
-        async def before_send(call: SessionCall) -> None:
+        async def check(call: SessionCall) -> None:
             if self.pins is not None:
                 caller = view.facts.principal
                 await self.pins.check_session(call, server, item.kind, item.name, caller)
             await self._check_again(view, server, item, steps, decision, consent)
-            await steps.executed(call)
+            recorded = steps.executed(call)
+            if recorded is not None:
+                await recorded
+
+        def before_send(call: SessionCall) -> Awaitable[None] | None:
+            needs_list = self.pins is not None or consent is not None or self._uses_definitions
+            if needs_list or self.version != decision.policy_version:
+                return check(call)
+            return steps.executed(call)  # as nearly always: nothing can have changed
 
         return before_send
 
@@ -604,7 +584,7 @@ class PolicyGuard:
         steps = RequestSteps(self._audit if method else None, request)
         self._in_flight[context.exchange] = steps
         try:
-            await steps.executed(None)
+            await _recorded(steps.executed(None))
             yield
             steps.returned(NO_ARGUMENTS)
         except BaseException as error:
@@ -650,13 +630,13 @@ class PolicyGuard:
             if decision.action == "deny":
                 raise Refused(decision.reason, reason="rule", rule=decision.rule)
             if decision.action == "allow":
-                await steps.executed(None)
+                await _recorded(steps.executed(None))
                 result = await forward(input_request)
             elif self._approver is None:
                 raise no_approver(request, decision)
             else:
                 steps.asked(decision)
-                await steps.executed(None)
+                await _recorded(steps.executed(None))
                 result = await self._approver.review_input(
                     request, decision, input_request, forward
                 )
@@ -724,6 +704,11 @@ class PolicyGuard:
             qualified="",
             arguments=arguments,
         )
+
+
+async def _recorded(recorded: Awaitable[None] | None) -> None:
+    if recorded is not None:
+        await recorded
 
 
 NO_RULES = Decision("allow", "no rule", False, "", "there are no rules", is_default=True)
