@@ -13,6 +13,7 @@ _HOMES = {
     "Annotations": "protocol.types",
     "Ask": "server.context.ask",
     "Audio": "server.handlers.content",
+    "AuditLog": "host.policy.audit",
     "AuthError": "errors",
     "BlockingContext": "server.context.blocking",
     "Caller": "ports",

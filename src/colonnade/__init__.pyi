@@ -34,6 +34,7 @@ from colonnade.host.agent.openai_model import OpenAICompatible as OpenAICompatib
 from colonnade.host.credentials import UpstreamCredentials as UpstreamCredentials
 from colonnade.host.host import Host as Host
 from colonnade.host.input_requests import HostInputRequest as HostInputRequest
+from colonnade.host.policy.audit import AuditLog as AuditLog
 from colonnade.host.policy.containment import Containment as Containment
 from colonnade.host.policy.inbox import Inbox as Inbox
 from colonnade.host.policy.inbox import InboxAnswer as InboxAnswer

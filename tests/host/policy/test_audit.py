@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec import Raw
@@ -23,7 +23,7 @@ from colonnade.host.policy import audit_file
 from colonnade.host.policy.audit import AuditLog
 from colonnade.host.policy.audit_lines import MAX_LINE_BYTES, DigestKey
 from colonnade.host.policy.audit_verify import verify
-from colonnade.host.policy.request import Consent
+from colonnade.host.policy.request import Consent, Decision
 from colonnade.protocol import types as t
 from host.audited import ALLOWED, DENIED, KEY, call, files, lines, opened, request, result
 from live import live
@@ -568,6 +568,35 @@ async def test_a_file_that_is_removed_is_noticed_and_another_one_is_written(
     report = verify(str(tmp_path))
     assert [one.kind for one in report.findings] == ["file"]
     assert report.dropped > 0
+
+
+@live
+async def test_an_event_that_cannot_be_encoded_is_counted_and_the_others_are_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = opened(tmp_path)
+    asked = request()
+    id = log.proposed(asked)
+    log.decided(id, asked, Decision("allow", cast("Any", 5), False, "7f2a", ""))
+    log.returned(id, asked, result())
+    await log.close()
+    assert events(tmp_path) == ["opened", "proposed", "dropped", "returned", "closed"]
+    assert "cannot be recorded" in caplog.text
+    assert verify(str(tmp_path)).is_valid
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes are those of POSIX")
+@live
+async def test_a_folder_that_others_can_write_to_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit").chmod(0o777)
+    log = opened(tmp_path / "audit", max_file_bytes=2000)
+    for _ in range(3):
+        call(log)
+    await log.close()
+    assert caplog.text.count("other users can write") == 1
 
 
 # ---------------------------------------------------------------- sizes

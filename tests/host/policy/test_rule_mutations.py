@@ -488,8 +488,8 @@ CUTS: dict[str, Cut] = {
     ),
     "steps that must be recorded": Cut(
         "host/policy/steps.py",
-        "            recorded = self._audit.executed(self.id, self.request, revision)",
-        "            recorded = None",
+        "        return self._audit.executed(self.id, self.request, revision)",
+        "        return None",
         GUARD,
         "stops_the_call",
     ),

@@ -20,7 +20,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, TypeAlias, cast
@@ -358,7 +358,15 @@ class AuditLog:
             waiting, self._waiting = self._waiting, []
             if not waiting:
                 return None
-            return self._file.write([(one[0], self._encoded(one)) for one in waiting])
+            return self._file.write(self._lines(waiting))
+
+    def _lines(self, waiting: list[WaitingEvent]) -> Iterator[tuple[int, bytes]]:
+        for one in waiting:
+            try:
+                yield one[0], self._encoded(one)
+            except Exception as error:  # the others are recorded all the same
+                log.error("an event cannot be recorded: %s", type(error).__name__, exc_info=error)
+                self._file.count_lost(1)
 
     @property
     def dropped(self) -> int:

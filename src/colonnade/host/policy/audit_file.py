@@ -50,6 +50,7 @@ HEADS_PAGE = 1000
 CHECK_S = 1.0
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
+OTHERS_WRITE = 0o022
 _CREATE = (
     os.O_WRONLY
     | os.O_APPEND
@@ -179,8 +180,7 @@ class AuditFile:
 
     def _lose(self, error: OSError) -> None:
         """Forget the waiting lines, count their events, and go on from the last written line."""
-        self.dropped += self._events
-        self.lost += self._events
+        self.count_lost(self._events)
         self._said = 0
         self._waiting.clear()
         self._waiting_bytes = self._events = 0
@@ -192,6 +192,11 @@ class AuditFile:
                 self._folder,
                 error.strerror or error,
             )
+
+    def count_lost(self, events: int) -> None:
+        """Count events that are not written; the next line says so."""
+        self.dropped += events
+        self.lost += events
 
     def _check(self, descriptor: int) -> None:
         """Raise `OSError` if the file was removed: what is written to it would be lost."""
@@ -225,6 +230,8 @@ class AuditFile:
 
     def _open(self, time_ns: int) -> None:
         os.makedirs(self._folder, FOLDER_MODE, exist_ok=True)
+        if self._part == 0 and os.name == "posix" and os.stat(self._folder).st_mode & OTHERS_WRITE:
+            log.warning("other users can write to the folder of the audit log, %s", self._folder)
         if self._previous is None:
             self._previous = last_lines(self._folder)[:MAX_PREVIOUS]
         self._began = self._began or file_time(time_ns)

@@ -415,7 +415,8 @@ class PolicyGuard:
         steps = RequestSteps(self._audit, request)
         exchange = context.exchange
         self._in_flight[exchange] = steps
-        self._recorded.add(exchange)
+        if self._audit is not None:
+            self._recorded.add(exchange)
         try:
             check = await self._admit(view, server, item, steps)
             result = await send(check)
@@ -454,12 +455,20 @@ class PolicyGuard:
         if decision.action == "ask":
             consent = await self._ask(steps, decision)
 
-        async def before_send(call: SessionCall) -> None:
+        async def check(call: SessionCall) -> None:
             if self.pins is not None:
                 caller = view.facts.principal
                 await self.pins.check_session(call, server, item.kind, item.name, caller)
             await self._check_again(view, server, item, steps, decision, consent)
-            await steps.executed(call)
+            recorded = steps.executed(call)
+            if recorded is not None:
+                await recorded
+
+        def before_send(call: SessionCall) -> Awaitable[None] | None:
+            needs_list = self.pins is not None or consent is not None or self._uses_definitions
+            if needs_list or self.version != decision.policy_version:
+                return check(call)
+            return steps.executed(call)  # as nearly always: nothing can have changed
 
         return before_send
 
@@ -600,7 +609,7 @@ class PolicyGuard:
         steps = RequestSteps(self._audit if method else None, request)
         self._in_flight[context.exchange] = steps
         try:
-            await steps.executed(None)
+            await _recorded(steps.executed(None))
             yield
             steps.returned(NO_ARGUMENTS)
         except BaseException as error:
@@ -646,13 +655,13 @@ class PolicyGuard:
             if decision.action == "deny":
                 raise Refused(decision.reason, reason="rule", rule=decision.rule)
             if decision.action == "allow":
-                await steps.executed(None)
+                await _recorded(steps.executed(None))
                 result = await forward(input_request)
             elif self._approver is None:
                 raise no_approver(request, decision)
             else:
                 steps.asked(decision)
-                await steps.executed(None)
+                await _recorded(steps.executed(None))
                 result = await self._approver.review_input(
                     request, decision, input_request, forward
                 )
@@ -698,6 +707,11 @@ class PolicyGuard:
             qualified="",
             arguments=arguments,
         )
+
+
+async def _recorded(recorded: Awaitable[None] | None) -> None:
+    if recorded is not None:
+        await recorded
 
 
 NO_RULES = Decision("allow", "no rule", False, "", "there are no rules", is_default=True)

@@ -5,6 +5,7 @@ never raises: the error that ended it is raised. A refusal says what to do.
 """
 
 import logging
+from collections.abc import Awaitable
 
 from msgspec import Raw
 
@@ -68,13 +69,12 @@ class RequestSteps:
         if self._audit is not None:
             self._audit.answered(self.id, self.request, consent, why)
 
-    async def executed(self, call: SessionCall | None) -> None:
-        """It is about to be sent."""
-        if self._audit is not None:
-            revision = call.client.peer.revision.date if call is not None else ""
-            recorded = self._audit.executed(self.id, self.request, revision)
-            if recorded is not None:
-                await recorded
+    def executed(self, call: SessionCall | None) -> Awaitable[None] | None:
+        """It is about to be sent. What is returned is awaited first."""
+        if self._audit is None:
+            return None
+        revision = call.client.peer.revision.date if call is not None else ""
+        return self._audit.executed(self.id, self.request, revision)
 
     def became_task(self, handle: str) -> None:
         """The call has become a task."""

@@ -73,8 +73,8 @@ log: logging.Logger = logging.getLogger("colonnade.host")
 
 T = TypeVar("T")
 
-# Called with the session that a request is about to be sent on.
-BeforeSend: TypeAlias = Callable[[SessionCall], Awaitable[None]]
+# Called with the session that a request is about to be sent on; what is returned is awaited.
+BeforeSend: TypeAlias = Callable[[SessionCall], Awaitable[None] | None]
 
 # Lines of stderr in an error.
 QUOTED_LINES = 5
@@ -410,7 +410,9 @@ class ServerSupervisor:
 
         async def checked(call: SessionCall) -> t.ProtocolType:
             assert before_send is not None
-            await before_send(call)
+            pending = before_send(call)
+            if pending is not None:
+                await pending
             return await send(call)
 
         work = send if before_send is None else checked
