@@ -30,9 +30,11 @@ from colonnade.host.policy.request import (
     NO_ARGUMENTS,
     Approver,
     AuditSink,
+    CallerFacts,
     Consent,
     Decision,
     ForwardInput,
+    GuardedItem,
     ItemKind,
     PolicyRequest,
     RuleSet,
@@ -87,37 +89,6 @@ NAMED_METHODS: Mapping[str, Literal["tool", "prompt"]] = {
 REVIEWED_METHODS = frozenset({"sampling/createMessage", "roots/list"})
 # Never asked about: a completion has no effect.
 UNASKED_METHODS = frozenset({"completion/complete"})
-
-
-class GuardedItem(NamedTuple):
-    """What a request is about, once its name is resolved."""
-
-    method: str
-    kind: ItemKind
-    name: str
-    qualified: str
-    arguments: Raw = NO_ARGUMENTS
-
-
-class CallerFacts(NamedTuple):
-    """What rules may look at of a caller; `claims` encoded, so that it can be a key."""
-
-    principal: str = ""
-    claims: bytes = b""
-    client: str = ""
-    revision: str = NEWEST.date
-
-    @classmethod
-    def of(cls, context: RequestContext) -> "CallerFacts":
-        """Those of a request."""
-        exchange, claims = context.exchange, context.claims
-        info = exchange.peer.info
-        return cls(
-            exchange.principal,
-            msgspec.json.encode(dict(claims), order="sorted") if claims else b"",
-            info.name if info is not None else "",
-            exchange.peer.revision.date,
-        )
 
 
 class GuardedResult(NamedTuple):

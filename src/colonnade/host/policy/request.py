@@ -10,15 +10,17 @@ and refused if a member is repeated: a rule must not see another value than the 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw, Struct
 
 from colonnade.errors import Fault, FaultKind
 from colonnade.host.config.settings import ServerEntry
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.json_checks import DECODE_ERRORS, refuse_duplicate_members
+from colonnade.protocol.revision import NEWEST
 
 if TYPE_CHECKING:  # few requests are input requests
     from colonnade.host.input_requests import HostInputRequest
@@ -88,6 +90,37 @@ class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
     def arguments_digest(self) -> str:
         """The SHA-256 of the bytes that are sent, in hexadecimal."""
         return hashlib.sha256(self.arguments).hexdigest()
+
+
+class GuardedItem(NamedTuple):
+    """What a request is about, once its name is resolved."""
+
+    method: str
+    kind: ItemKind
+    name: str
+    qualified: str
+    arguments: Raw = NO_ARGUMENTS
+
+
+class CallerFacts(NamedTuple):
+    """What rules may look at of a caller; `claims` encoded, so that it can be a key."""
+
+    principal: str = ""
+    claims: bytes = b""
+    client: str = ""
+    revision: str = NEWEST.date
+
+    @classmethod
+    def of(cls, context: RequestContext) -> "CallerFacts":
+        """Those of a request."""
+        exchange, claims = context.exchange, context.claims
+        info = exchange.peer.info
+        return cls(
+            exchange.principal,
+            msgspec.json.encode(dict(claims), order="sorted") if claims else b"",
+            info.name if info is not None else "",
+            exchange.peer.revision.date,
+        )
 
 
 class Decision(Struct, frozen=True):
