@@ -19,6 +19,7 @@ from cli.commands.test_ls import EXAMPLES
 from cli.process import COMMAND, command, written
 from cli.scripted_server import scripted_program, tool
 from cli.terminal import PseudoTerminal
+from cli.test_inbox_prompt import Person
 from colonnade.cli.connections import input_request_handler
 from colonnade.cli.terminal import Terminal
 from colonnade.host.input_requests import HostInputRequest
@@ -442,10 +443,9 @@ class Thinking(Person):
 
 
 @live
-async def test_questions_of_several_servers_each_say_their_own(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    answer = input_request_handler(Thinking("1", "", "2", "", "3", ""))
+async def test_questions_of_several_servers_each_say_their_own() -> None:
+    person = Thinking("1", "", "2", "", "3", "")
+    answer = input_request_handler(person)
     form = t.ElicitSchema(properties={"seat": t.PrimitiveSchema(type="integer")})
     params = t.ElicitRequestParams(message="Which seat?", requested_schema=form)
     names = ("bus", "train", "ship")
@@ -453,7 +453,7 @@ async def test_questions_of_several_servers_each_say_their_own(
         *(answer(HostInputRequest(one, "elicit", params)) for one in names)
     )
     assert answers == [{"seat": 1}, {"seat": 2}, {"seat": 3}]
-    told = capsys.readouterr().err
+    told = person.shown
     assert [line.partition(" asks")[0] for line in told.splitlines() if " asks" in line] == [*names]
 
 
