@@ -243,8 +243,8 @@ CUTS: dict[str, Cut] = {
     # ------------------------------------------------------------ the guard
     "denied calls": Cut(
         "host/policy/guard.py",
-        '        if decision.action == "deny":\n            raise denied(request, decision)\n        self',
-        "        self",
+        "            raise denied(request, decision)\n        if self.pins",
+        "            pass\n        if self.pins",
         GUARD,
         "denied_by_its_arguments",
     ),
@@ -369,8 +369,8 @@ CUTS: dict[str, Cut] = {
     ),
     "tasks": Cut(
         "host/runtime.py",
-        "                await self._router.task_item(context, server, tool)\n",
-        "                pass\n",
+        "                _, own = await self._router.task_item(context, server, tool)\n",
+        '                own = tool.partition("__")[2]\n',
         HIDDEN,
         "task_of_a_hidden_tool",
     ),
