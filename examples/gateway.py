@@ -1,7 +1,7 @@
 """Two servers of different revisions behind one gateway.
 
-    python examples/gateway.py            # stdio, for a client that starts it
-    python examples/gateway.py http       # HTTP, on a free port
+python examples/gateway.py            # stdio, for a client that starts it
+python examples/gateway.py http       # HTTP, on a free port
 """
 
 import sys
