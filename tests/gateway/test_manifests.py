@@ -162,3 +162,26 @@ async def test_a_manifest_for_all_callers_is_not_used_for_a_server_with_their_cr
         host.use_manifest("s", manifest, None)
         assert host.tool("s__one") is None
         assert host.capabilities == {"s": None}
+
+
+@live
+async def test_a_uri_that_a_server_owns_is_read_without_a_list_of_others() -> None:
+    server, other = Server("s"), Server("other")
+
+    @server.resource("notes://{name}")
+    def note(name: str) -> str:
+        return f"{name} of s"
+
+    @other.resource("notes://{name}")
+    def same(name: str) -> str:
+        return f"{name} of other"
+
+    _ = note, same
+    entry = entry_of("s", server, Settings(owns=("notes://*",)))
+    async with (
+        Host({"s": entry, "other": other}) as host,
+        connect(Gateway(host)) as client,
+    ):
+        read = await client.read_resource("notes://a")
+        assert read.contents[0].text == "a of s"
+        assert [one.sessions for one in host.status()] == [1, 0]

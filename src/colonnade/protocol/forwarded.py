@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from colonnade.errors import FaultKind
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.downgrade import wraps
-from colonnade.protocol.codec.encode import COMPLETE, PRIVATE, STALE_MS, Encoder, encode_finite
+from colonnade.protocol.codec.encode import COMPLETE, PRIVATE, STALE_MS, Encoder
 from colonnade.protocol.json_checks import DECODE_ERRORS, has_duplicate_members
-from colonnade.protocol.jsonrpc import NOTHING, encode_result
+from colonnade.protocol.jsonrpc import NOTHING, encode, encode_result
 from colonnade.protocol.revision import OutputRoot, Revision
 
 _members = msgspec.json.Decoder(dict[str, Raw])
@@ -151,12 +151,12 @@ def _pass_on(encoder: Encoder, result: t.ProtocolType, origin: ResultOrigin) -> 
             ttl_ms, scope = result.ttl_ms, result.cache_scope
             members["ttlMs"] = Raw(b"%d" % max(STALE_MS if ttl_ms is None else ttl_ms, 0))
             shown = PRIVATE if origin.is_private or scope is None else scope
-            members["cacheScope"] = Raw(encode_finite(shown))
+            members["cacheScope"] = Raw(encode(shown))
     if meta:
         head["_meta"] = meta
     if "content" not in members and isinstance(result, t.CallToolResult):
         members["content"] = Raw(b"[]")  # D46
-    return encode_finite(head | members)
+    return encode(head | members)
 
 
 def _wraps(encoder: Encoder, result: t.ProtocolType, origin: ResultOrigin) -> bool | None:

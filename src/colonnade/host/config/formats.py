@@ -312,6 +312,7 @@ SETTINGS: Final[dict[str, KeySpec]] = {
     "only": KeySpec(ValueKind.STRINGS, "only"),
     "hidden": KeySpec(ValueKind.STRINGS, "hidden"),
     "aliases": KeySpec(ValueKind.TABLE, "aliases"),
+    "owns": KeySpec(ValueKind.STRINGS, "owns"),
     "sharing": KeySpec(ValueKind.SHARING, "sharing"),
     "credentials": KeySpec(ValueKind.CREDENTIALS, "credentials"),
     "pins": KeySpec(ValueKind.PINS, "pins"),
@@ -331,7 +332,7 @@ SETTINGS: Final[dict[str, KeySpec]] = {
     "max_list_items": KeySpec(ValueKind.COUNT, "max_list_items"),
 }
 # Settings that cannot be a default for all servers.
-OWN: Final = frozenset({"namespace", "aliases", "credentials"})
+OWN: Final = frozenset({"namespace", "aliases", "owns", "credentials"})
 
 # A server that is disabled is not started, whichever program's file says so.
 _ENABLED: Final = {

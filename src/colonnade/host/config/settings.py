@@ -101,6 +101,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     - `namespace` is the prefix of its names, instead of its key.
     - `only` and `hidden` are patterns (`read_*`) of the names that are shown, and that are not.
     - `aliases` are further names, each for an item of this server.
+    - `owns` are patterns (`notes://*`) of the URIs that are its own: they are read without a list.
     - `credentials` says whose credentials it gets; with others than `own` each caller has its own
       sessions.
     - `pins` is what happens to definitions that were not accepted, and `contain` to hidden text in
@@ -116,6 +117,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     only: tuple[str, ...] | None = None
     hidden: tuple[str, ...] = ()
     aliases: dict[str, str] = field(default_factory=dict[str, str])
+    owns: tuple[str, ...] = ()
     sharing: Sharing = "caller"
     credentials: CredentialsMode = "own"
     trusted: bool = False

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
@@ -227,6 +228,10 @@ class HostedServer:
     def is_common(self) -> bool:
         """Whether all callers see the same lists, as far as is known."""
         return self._is_common
+
+    def owns(self, uri: str) -> bool:
+        """Whether the configuration says that a URI is its own."""
+        return any(fnmatchcase(uri, pattern) for pattern in self.settings.owns)
 
     def manifest(self, caller: str) -> ServerManifest | None:
         """What it offers to a caller; None if nothing is known."""
@@ -660,6 +665,12 @@ class Generation:
     ) -> HostedServer:
         """The server that lists a resource, or a template that matches its URI, or with `below`
         resources below it. Raises `Fault` if there is none, or more than one."""
+        owners = [one for one in self.servers.values() if one.owns(uri)]
+        if len(owners) == 1 and (
+            view is None
+            or (view.shows_server(owners[0]) and view.shows_item(owners[0], "resources", uri))
+        ):
+            return owners[0]
         untried: list[str] = []
         resources = await self.gather("resources", caller, wait_s, view=view)
         servers = [

@@ -1,0 +1,133 @@
+"""Results and errors of one server, for the client of another connection."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from colonnade.errors import FaultKind
+from colonnade.protocol import types as t
+from colonnade.protocol.codec.encode import Encoder
+from colonnade.protocol.forwarded import (
+    RelayedToolResult,
+    ResultOrigin,
+    code_for,
+    encode_forwarded,
+    forwardable_meta,
+    kind_of,
+)
+from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
+
+INFO = t.Implementation(name="gateway", version="1")
+
+
+def forwarded(
+    raw: bytes,
+    kind: type[t.ProtocolType],
+    origin: Revision = JULY_2026,
+    target: Revision = JULY_2026,
+    info: t.Implementation | None = INFO,
+    **more: Any,
+) -> dict[str, Any]:
+    result = msgspec.json.decode(raw, type=kind)
+    found = ResultOrigin("s", **more)
+    found.received(origin, Raw(raw), result)
+    found.settle(result, result)
+    data = encode_forwarded(Encoder(target, info), b"1", result, found, is_inspected=True)
+    return msgspec.json.decode(data)["result"]
+
+
+def test_the_meta_of_a_hop_is_made_anew_and_other_keys_are_kept() -> None:
+    raw = b'{"content":[],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s"},"a/b":1.0}}'
+    found = forwarded(raw, RelayedToolResult)
+    assert found["_meta"] == {t.SERVER_INFO_KEY: {"name": "gateway", "version": "1"}, "a/b": 1.0}
+    assert found["resultType"] == "complete"
+    plain = forwarded(raw, RelayedToolResult, info=None)
+    assert plain["_meta"] == {"a/b": 1.0}
+    older = forwarded(raw, RelayedToolResult, NOVEMBER_2025, NOVEMBER_2025)
+    assert older == {"content": [], "_meta": {"a/b": 1.0}}
+
+
+def test_a_result_without_a_meta_has_none_in_an_older_revision() -> None:
+    raw = b'{"content":[],"x":1}'
+    assert forwarded(raw, RelayedToolResult, NOVEMBER_2025, NOVEMBER_2025) == {
+        "content": [],
+        "x": 1,
+    }
+
+
+def test_a_result_whose_meta_is_null_is_encoded() -> None:
+    raw = b'{"content":[],"_meta":null,"x":1}'
+    found = forwarded(raw, RelayedToolResult)
+    assert "x" not in found
+    assert found["_meta"][t.SERVER_INFO_KEY]["name"] == "gateway"
+
+
+def test_content_that_is_missing_is_empty() -> None:
+    raw = b'{"structuredContent":{"a":1}}'
+    result = RelayedToolResult(content=[], structured_content=Raw(b'{"a":1}'))
+    origin = ResultOrigin("s")
+    origin.received(JULY_2026, Raw(raw), result)
+    origin.settle(result, result)
+    data = encode_forwarded(Encoder(JULY_2026, INFO), b"1", result, origin, is_inspected=False)
+    assert msgspec.json.decode(data)["result"]["content"] == []
+
+
+@pytest.mark.parametrize("target", [JULY_2026, NOVEMBER_2025])
+def test_a_result_for_one_caller_is_private(target: Revision) -> None:
+    raw = b'{"contents":[],"ttlMs":-5,"cacheScope":"public"}'
+    kind = t.ReadResourceResult
+    public = forwarded(raw, kind, target=target)
+    private = forwarded(raw, kind, target=target, is_private=True)
+    if target is JULY_2026:
+        assert (public["ttlMs"], public["cacheScope"]) == (0, "public")
+        assert private["cacheScope"] == "private"
+    else:
+        assert "cacheScope" not in private
+
+
+def test_a_result_that_was_made_from_several_responses_has_no_bytes() -> None:
+    origin = ResultOrigin("s")
+    created, result = object(), t.CallToolResult(content=[])
+    origin.received(JULY_2026, Raw(b'{"x":1}'), created)
+    origin.settle(result, result)
+    assert not origin.raw
+    data = encode_forwarded(Encoder(JULY_2026, INFO), b"1", result, origin, is_inspected=False)
+    assert "x" not in msgspec.json.decode(data)["result"]
+
+
+def test_a_value_is_wrapped_only_if_the_tool_that_is_listed_says_so() -> None:
+    raw = b'{"content":[],"structuredContent":{"a":1}}'
+    array = t.Tool(name="x", input_schema={}, output_schema={"type": "array"})
+    kind = RelayedToolResult
+    for find, wrapped in ((lambda: array, True), (lambda: None, False), (None, False)):
+        found = forwarded(raw, kind, target=NOVEMBER_2025, find_tool=find)
+        assert ("result" in found["structuredContent"]) == wrapped
+
+
+@pytest.mark.parametrize(
+    ("code", "data", "method", "origin", "kind"),
+    [
+        (-32002, None, "resources/read", NOVEMBER_2025, FaultKind.RESOURCE_MISSING),
+        (-32002, None, "tools/call", NOVEMBER_2025, None),
+        (-32602, {"uri": "a"}, "resources/read", JULY_2026, FaultKind.RESOURCE_MISSING),
+        (-32602, {"uri": "a"}, "tools/call", JULY_2026, FaultKind.INVALID_PARAMS),
+        (-32602, None, "resources/read", JULY_2026, FaultKind.INVALID_PARAMS),
+        (-32602, "uri", "resources/read", JULY_2026, FaultKind.INVALID_PARAMS),
+        (-32021, None, "tools/call", JULY_2026, FaultKind.CAPABILITY_MISSING),
+        (-32042, None, "tools/call", NOVEMBER_2025, FaultKind.URL_ELICITATION_REQUIRED),
+        (-1234, None, "tools/call", JULY_2026, None),
+    ],
+)
+def test_a_code_means_what_its_revision_says(
+    code: int, data: object, method: str, origin: Revision, kind: FaultKind | None
+) -> None:
+    assert kind_of(code, data, method, origin) is kind
+    if kind is None:
+        assert code_for(kind, code, JULY_2026) == code
+
+
+def test_only_trace_context_and_unreserved_keys_are_forwarded() -> None:
+    meta = {"traceparent": 1, "progressToken": 2, "a/b": 3, "io.modelcontextprotocol/x": 4, "k": 5}
+    assert forwardable_meta(meta) == {"traceparent": 1, "a/b": 3, "k": 5}
