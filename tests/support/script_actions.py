@@ -150,6 +150,7 @@ class ScriptActions:
             now=self.runner.now,
             progress="progress" in options,
             revision=unknown,
+            declared=None,
             **{f"{name}_s": seconds for name, seconds in times.items()},
         )
         if row is not None:
