@@ -35,6 +35,16 @@ from colonnade.host.agent.openai_model import OpenAICompatible as OpenAICompatib
 from colonnade.host.credentials import UpstreamCredentials as UpstreamCredentials
 from colonnade.host.host import Host as Host
 from colonnade.host.input_requests import HostInputRequest as HostInputRequest
+from colonnade.host.policy.audit import AuditLog as AuditLog
+from colonnade.host.policy.containment import Containment as Containment
+from colonnade.host.policy.inbox import Inbox as Inbox
+from colonnade.host.policy.inbox import InboxAnswer as InboxAnswer
+from colonnade.host.policy.inbox import InboxItem as InboxItem
+from colonnade.host.policy.pins import Pins as Pins
+from colonnade.host.policy.request import PolicyRequest as PolicyRequest
+from colonnade.host.policy.rules import FunctionRule as FunctionRule
+from colonnade.host.policy.rules import Policy as Policy
+from colonnade.host.policy.rules import Rule as Rule
 from colonnade.host.servers.listings import HostTool as HostTool
 from colonnade.host.tasks import HostTask as HostTask
 from colonnade.ports import Caller as Caller

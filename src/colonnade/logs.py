@@ -33,12 +33,15 @@ _SECRET_KEY = re.compile(_NAMES, re.IGNORECASE)
 # Every quantifier is possessive or bounded, so that no line takes more than linear time.
 _SECRETS = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----END))*+(?:-----END[A-Z -]{0,60})?"
-    r"|\b(?i:bearer|dpop)\s++[A-Za-z0-9._~+/=-]{8,}+"
-    r"|\b(?i:basic)\s++(?=[a-z]*+[A-Z0-9+/=])[A-Za-z0-9+/=]{8,}+"
-    r"|\beyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]*+)?"
-    r"|\b(?:sk|pk|rk)[-_](?:[a-z0-9]{1,10}[-_]){0,3}[A-Za-z0-9]{16}[A-Za-z0-9_-]*+"
-    r"|\bgh[a-z]_[A-Za-z0-9]{20,}+|\bgithub_pat_[A-Za-z0-9_]{20,}+|\bglpat-[A-Za-z0-9_-]{16,}+"
-    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bxox[a-z]-[A-Za-z0-9-]{10,}+|\bAIza[A-Za-z0-9_-]{30,}+"
+    # An underscore joins names, so it is no part of the word.
+    r"|(?<![A-Za-z0-9])(?:"
+    r"(?i:bearer|dpop)\s++[A-Za-z0-9._~+/=-]{8,}+"
+    r"|(?i:basic)\s++(?=[a-z]*+[A-Z0-9+/=])[A-Za-z0-9+/=]{8,}+"
+    r"|eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]*+)?"
+    r"|(?:sk|pk|rk)[-_](?:[a-z0-9]{1,10}[-_]){0,3}[A-Za-z0-9]{16}[A-Za-z0-9_-]*+"
+    r"|gh[a-z]_[A-Za-z0-9]{20,}+|github_pat_[A-Za-z0-9_]{20,}+|glpat-[A-Za-z0-9_-]{16,}+"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{16}\b|xox[a-z]-[A-Za-z0-9-]{10,}+|AIza[A-Za-z0-9_-]{30,}+"
+    r")"
 )
 # An unquoted value is one word, and these two begin a sentence: `invalid_token: the token has
 # expired`.
@@ -77,7 +80,7 @@ def redact_data(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
         members = cast("dict[Any, Any]", value).items()
         return {
-            key: REDACTED if _is_secret(str(key)) else redact_data(item, depth + 1)
+            key: REDACTED if is_secret_name(str(key)) else redact_data(item, depth + 1)
             for key, item in members
         }
     return [redact_data(item, depth + 1) for item in cast("list[Any]", value)]
@@ -141,8 +144,8 @@ def _message(record: logging.LogRecord) -> str:
 def _json_value(value: object, name: str = "", depth: int = 0) -> Any:
     """A value as JSON, with secrets redacted."""
     if value is None or isinstance(value, bool | int):
-        return None if value is None else REDACTED if _is_secret(name) else value
-    if _is_secret(name):
+        return None if value is None else REDACTED if is_secret_name(name) else value
+    if is_secret_name(name):
         return REDACTED
     if isinstance(value, float):
         return value if isfinite(value) else str(value)
@@ -161,5 +164,6 @@ def _json_value(value: object, name: str = "", depth: int = 0) -> Any:
         return f"(cannot be shown: {type(failure).__name__})"
 
 
-def _is_secret(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
+    """Whether the name of a member, header or variable is that of a secret: `api_key`."""
     return bool(name) and _SECRET_KEY.search(name) is not None

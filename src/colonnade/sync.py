@@ -33,6 +33,8 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
+from msgspec import Raw
+
 from colonnade.client.cache import MAX_LIST_BYTES, MAX_LIST_ITEMS
 from colonnade.client.client import Client, Completer, OnLog, OnProgress
 from colonnade.client.connect import PING_S, GivenHeaders, Target
@@ -351,9 +353,11 @@ class SyncClient:
 
     # ------------------------------------------------------------ tools
 
-    def list_tools(self, *, fresh: bool = False) -> list[ListedTool]:
+    def list_tools(
+        self, *, fresh: bool = False, pages: list[Raw] | None = None
+    ) -> list[ListedTool]:
         """List all tools, from all pages."""
-        return self._wait(self._client.list_tools(fresh=fresh))
+        return self._wait(self._client.list_tools(fresh=fresh, pages=pages))
 
     @overload
     def call_tool(
@@ -450,13 +454,17 @@ class SyncClient:
 
     # ------------------------------------------------------------ resources
 
-    def list_resources(self, *, fresh: bool = False) -> list[t.Resource]:
+    def list_resources(
+        self, *, fresh: bool = False, pages: list[Raw] | None = None
+    ) -> list[t.Resource]:
         """List all resources, from all pages."""
-        return self._wait(self._client.list_resources(fresh=fresh))
+        return self._wait(self._client.list_resources(fresh=fresh, pages=pages))
 
-    def list_resource_templates(self, *, fresh: bool = False) -> list[t.ResourceTemplate]:
+    def list_resource_templates(
+        self, *, fresh: bool = False, pages: list[Raw] | None = None
+    ) -> list[t.ResourceTemplate]:
         """List all resource templates, from all pages."""
-        return self._wait(self._client.list_resource_templates(fresh=fresh))
+        return self._wait(self._client.list_resource_templates(fresh=fresh, pages=pages))
 
     def read_resource(
         self, uri: str, *, timeout_s: float | None = None, fresh: bool = False
@@ -474,9 +482,11 @@ class SyncClient:
 
     # ------------------------------------------------------------ prompts and completions
 
-    def list_prompts(self, *, fresh: bool = False) -> list[t.Prompt]:
+    def list_prompts(
+        self, *, fresh: bool = False, pages: list[Raw] | None = None
+    ) -> list[t.Prompt]:
         """List all prompts, from all pages."""
-        return self._wait(self._client.list_prompts(fresh=fresh))
+        return self._wait(self._client.list_prompts(fresh=fresh, pages=pages))
 
     def get_prompt(
         self,

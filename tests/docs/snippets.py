@@ -38,6 +38,7 @@ WAIT_S = 60.0
 
 FENCED = re.compile(r"^(`{3,})(\w*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"# ([a-z_]+\.py)\n")
+NAMED_TOML = re.compile(r"# ([a-z_]+\.toml)\n")
 RAISES = re.compile(r"# raises ([\w.]+)$", re.MULTILINE)
 PORT = re.compile(r"--port (\d+)")
 ANYTHING = "…"
@@ -340,8 +341,10 @@ def problems(text: str, folder: Path) -> list[str]:
     """Everything in a document that does not work, in its order."""
     found: list[str] = []
     with Prompt(folder) as prompt:
-        for number, block in enumerate(blocks(text, *PYTHON, *SHELL, *PROMPT), start=1):
-            if block.language in PYTHON and (wrong := ran(block, folder, number)):
+        for number, block in enumerate(blocks(text, *PYTHON, *SHELL, *PROMPT, "toml"), start=1):
+            if block.language == "toml" and (named := NAMED_TOML.match(block.text)):
+                (folder / named[1]).write_text(block.text, "utf-8")
+            elif block.language in PYTHON and (wrong := ran(block, folder, number)):
                 found.append(f"block {number}: {wrong}")
             elif block.language in SHELL:
                 lines = block.text.replace("\\\n", "").splitlines()

@@ -163,6 +163,13 @@ CUTS: dict[str, Cut] = {
         REPLICAS,
         "read_from_the_store",
     ),
+    "policy of a relayed input request": Cut(
+        "host/policy/guard.py",
+        "            if isinstance(result, t.InputRequiredResult):\n",
+        "            if False:\n",
+        "test_policy.py",
+        "denied_elicitation",
+    ),
     "policy of a held call": Cut(
         BRIDGE,
         "if call.policy_version != self._policy_version:",

@@ -221,6 +221,81 @@ MISTAKES = [
         'include = "a.json"\n[server.a]\ncommand = "run"\n[defaults]\nnamespace = "x"\ncommand = "run"\n',
     ),
     Mistake(
+        "Rules of a policy",
+        "colonnade.toml",
+        """[[policy]]
+action = "permit"
+tool = "canary-value"
+
+[[policy]]
+tools = ["files__*", 5]
+
+[[policy]]
+action = "deny"
+tools = "[canary-value"
+servers = []
+effect = "deny"
+requests = ["canary-value"]
+claims = "canary-value"
+annotations = { readonlyHint = true, destructiveHint = "canary-value" }
+
+[[policy]]
+action = "ask"
+[policy.arguments]
+path = { least = 5 }
+user = { name = "canary-value" }
+amount = { min = "canary-value" }
+
+[[policy]]
+action = "deny"
+tools = "[canary-value"
+""",
+    ),
+    Mistake(
+        "Arguments of a rule",
+        "colonnade.toml",
+        """[[policy]]
+action = "deny"
+tools = "files__[canary-value"
+
+[[policy]]
+action = "deny"
+arguments = { amount = { min = "canary-value" } }
+
+[[policy]]
+action = "deny"
+arguments = { amount = { min = 5, present = true }, "a..b" = 5 }
+""",
+    ),
+    Mistake("A policy that is one table", "colonnade.toml", '[policy]\naction = "deny"\n'),
+    Mistake(
+        "A policy in a file with a syntax error",
+        "colonnade.toml",
+        "[[policy]]\naction = deny\n",
+    ),
+    Mistake(
+        "A rule that is not reached, and one for a server that is not there",
+        "colonnade.toml",
+        '[servers.a]\ncommand = "run"\n[[policy]]\nservers = "b"\naction = "deny"\n'
+        '[[policy]]\naction = "ask"\n[[policy]]\naction = "deny"\n',
+    ),
+    Mistake(
+        "Tests of a policy",
+        "colonnade.toml",
+        """[[policy]]
+action = "deny"
+[[policy.test]]
+server = "a"
+expects = "deny"
+[[policy.test]]
+server = "a"
+tool = "x"
+expect = "canary-value"
+trusted = "canary-value"
+arguments = "canary-value"
+""",
+    ),
+    Mistake(
         "An included file that does not exist", "colonnade.toml", 'include = ["not-there.json"]\n'
     ),
     Mistake(

@@ -142,7 +142,9 @@ class ScriptActions:
         link, revision = self.runner.link(side), self.runner.revision
         row = revision.method(method, frozenset({t.TASKS_EXTENSION_ID})) or NEWEST.method(method)
         params = cast("t.RequestParams", decode_as(row.params if row else t.RequestParams, value))
-        times = {name: float(options[name]) for name in ("timeout", "max") if name in options}
+        times: dict[str, Any] = {
+            f"{name}_s": float(options[name]) for name in ("timeout", "max") if name in options
+        }
         unknown = None if link.peer else revision
         id, data = link.request(
             method,
@@ -150,8 +152,7 @@ class ScriptActions:
             now=self.runner.now,
             progress="progress" in options,
             revision=unknown,
-            declared=None,
-            **{f"{name}_s": seconds for name, seconds in times.items()},
+            **times,
         )
         if row is not None:
             self.called[id] = (row, params)

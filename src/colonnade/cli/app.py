@@ -26,6 +26,7 @@ class LazyCommand(NamedTuple):
 COMMANDS: Final = {
     "run": LazyCommand("commands.serve", "Serve one client on stdin and stdout."),
     "serve": LazyCommand("commands.serve", "Serve any number of clients over HTTP."),
+    "gateway": LazyCommand("commands.gateway", "Serve many servers as one."),
     "work": LazyCommand("commands.work", "Run the tasks of a server, without serving clients."),
     "ls": LazyCommand("commands.ls", "List tools, prompts and resources."),
     "inspect": LazyCommand("commands.inspect", "Show everything a server reports about itself."),
@@ -34,6 +35,7 @@ COMMANDS: Final = {
     "prompt": LazyCommand("commands.call", "Get the messages of a prompt."),
     "complete": LazyCommand("commands.call", "Complete an argument of a prompt or template."),
     "tasks": LazyCommand("commands.tasks", "List, wait for, answer and cancel tasks."),
+    "inbox": LazyCommand("commands.inbox", "Approve calls, and answer what servers ask."),
     "login": LazyCommand("commands.login", "Log in to a server and store the credentials."),
     "logout": LazyCommand("commands.login", "Revoke and delete stored credentials."),
     "whoami": LazyCommand("commands.login", "Show the credentials stored for a server."),
@@ -42,7 +44,10 @@ COMMANDS: Final = {
     "doctor": LazyCommand("doctor.report", "Find out what is wrong with a server."),
     "add": LazyCommand("commands.add", "Add a server to Claude, VS Code, Cursor or Codex."),
     "remove": LazyCommand("commands.add", "Remove a server from one of them."),
+    "pins": LazyCommand("commands.pins", "List, compare and accept definitions of servers."),
     "config": LazyCommand("commands.config", "Explain, check and trust configuration files."),
+    "policy": LazyCommand("commands.policy", "Show, explain and test the rules of a policy."),
+    "audit": LazyCommand("commands.audit", "List calls of the audit log, and verify it."),
 }
 SETTINGS: Final[dict[str, Any]] = {
     "help_option_names": ["-h", "--help"],

@@ -365,7 +365,18 @@ def open_configured_servers(
         return login_for(url, terminal, ask=alone)
 
     wait_s = options.timeout_s + EXTRA_WAIT_S
-    host = Host(config, on_input_request=input_request_handler(terminal), auth=auth, wait_s=wait_s)
+    approvals = None
+    if config.policy is not None:  # it may ask
+        from colonnade.cli.inbox_prompt import TerminalApprovals  # on use: few files have rules
+
+        approvals = TerminalApprovals(terminal)
+    host = Host(
+        replace(config, approvals=None),
+        on_input_request=input_request_handler(terminal),
+        auth=auth,
+        wait_s=wait_s,
+        inbox=approvals,
+    )
     return ConfiguredServers(
         host,
         server=options.server,

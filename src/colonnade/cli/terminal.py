@@ -220,6 +220,15 @@ class Terminal:
         """Drop the part of a line that was read so far."""
         self._typed = b""
 
+    def drop_typed(self) -> None:
+        """Drop all that was typed so far: it is no answer to what is shown next."""
+        self._typed = b""
+        if _is_terminal(sys.stdin):
+            with contextlib.suppress(ImportError, OSError, ValueError):
+                import termios  # on use: Windows has none
+
+                termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
     async def next_line(self) -> str | None:
         """The next line of stdin, with or without a line break; None at the end. Raises `CliError`
         for a line that is too long."""

@@ -133,10 +133,12 @@ def machine_key(folder: Path) -> bytes:
                 folder.chmod(_FOLDER_MODE)
         except OSError as error:
             raise Refused(f"cannot store logins in {folder}: {error.strerror}") from None
-        return keyring_key(str(folder)) or _file_key(folder / KEY_FILE)
+        return keyring_key(str(folder)) or file_key(folder / KEY_FILE)
 
 
-def _file_key(path: Path) -> bytes:
+def file_key(path: Path) -> bytes:
+    """The key in a file that only the user may read, which is created if it is not there. Raises
+    `Refused`, `OSError`."""
     with contextlib.suppress(FileExistsError):
         # Atomic: another process may read it at the same time.
         made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

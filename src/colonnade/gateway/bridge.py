@@ -38,6 +38,7 @@ from colonnade.gateway.input_requests import (
     words_for_urls,
 )
 from colonnade.host.host import Host
+from colonnade.host.view import HostView
 from colonnade.ports import RequestContext, Seal, Service, Store, WrappedRequest
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
@@ -107,7 +108,7 @@ class InputBridge:
 
     def __init__(
         self,
-        host: Host,
+        host: Host | HostView,
         seal: Callable[[], Seal],
         store: Callable[[], Store],
         *,

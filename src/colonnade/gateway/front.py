@@ -26,15 +26,24 @@ from colonnade.errors import (
 )
 from colonnade.gateway.bridge import InputBridge
 from colonnade.gateway.changes import GatewayChanges
+from colonnade.gateway.manifests import GatewayManifests
 from colonnade.gateway.pages import LISTS, ListPages
+from colonnade.gateway.subscriptions import GatewaySubscriptions
 from colonnade.host.host import Host
+from colonnade.host.view import HostView
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import CallerLost
 from colonnade.protocol.forwarded import code_for, kind_of
 from colonnade.protocol.http.param_headers import check_params
+from colonnade.protocol.link.in_flight import ByteBudget
 from colonnade.protocol.negotiation import Callers, Identity
 from colonnade.protocol.revision import Revisions
+from colonnade.server.dispatch import (
+    LISTEN_BYTES,
+    LISTEN_BYTES_PER_PRINCIPAL,
+    too_many_subscriptions,
+)
 from colonnade.server.handlers.function import ErrorReporter
 from colonnade.server.handlers.tools import error_result
 from colonnade.server.notifications import Listener
@@ -50,11 +59,13 @@ class GatewayFront:
 
     def __init__(
         self,
-        host: Host,
+        host: Host | HostView,
         identity: Callable[[], Identity],
         accepts: Revisions,
         changes: GatewayChanges,
+        subscriptions: GatewaySubscriptions,
         pages: ListPages,
+        manifests: GatewayManifests | None,
         error_reporter: ErrorReporter,
         bridge: InputBridge,
     ) -> None:
@@ -63,13 +74,18 @@ class GatewayFront:
         self._identity = identity
         self._accepts = accepts
         self._changes = changes
+        self._subscriptions = subscriptions
+        self._listen_bytes = ByteBudget(LISTEN_BYTES, LISTEN_BYTES_PER_PRINCIPAL)
         self._pages = pages
+        self._manifests = manifests
         self._error_reporter = error_reporter
         self._listeners: set[Listener] = set()
         self._own_handlers: dict[str, Handler] = {
             "server/discover": self._discover,
             "subscriptions/listen": self._listen,
             "tools/call": self._call_tool,
+            "resources/subscribe": subscriptions.subscribe,
+            "resources/unsubscribe": subscriptions.unsubscribe,
             **dict.fromkeys(LISTS, self._list),
         }
 
@@ -151,10 +167,18 @@ class GatewayFront:
 
     async def _list(self, request: RequestContext) -> t.ProtocolType:
         position = self._pages.take_cursor(request)
+        if self._manifests is not None:
+            await self._manifests.load(request.principal)
         result = await self._host.handler(request)
+        if self._manifests is not None:
+            self._manifests.save_soon(request.principal)
         if self._host.inspects_results and isinstance(result, t.ListResult):
             # A middleware may show each caller something else (R1029).
             result = replace(result, cache_scope="private")
+        if isinstance(result, t.ListToolsResult) and any(tool.execution for tool in result.tools):
+            # A gateway has no tasks: it waits for the result of a tool that runs as one.
+            tools = [replace(tool, execution=None) for tool in result.tools]
+            result = replace(result, tools=tools)
         return self._pages.cut(request, position, result)
 
     async def _call_tool(self, request: RequestContext) -> t.ProtocolType:
@@ -175,14 +199,31 @@ class GatewayFront:
         from colonnade.protocol.subscriptions import Subscription
 
         pushed = t.SubscriptionFilter(
-            tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
+            tools_list_changed=True,
+            prompts_list_changed=True,
+            resources_list_changed=True,
+            resource_subscriptions=[],
         )
-        listener = Listener(Subscription(request.exchange, pushed), request)
-        self._listeners.add(listener)
+        subscription = Subscription(request.exchange, pushed)
+        principal, size = request.principal, subscription.held_bytes
+        if not self._listen_bytes.reserve(principal, size):
+            raise too_many_subscriptions()
+        end = None
         try:
-            return await listener.run(self._changes.of(request.principal))
+            uris = subscription.agreed.resource_subscriptions
+            if uris:
+                agreed, end = await self._subscriptions.listen(request, uris)
+                subscription.keep_resources(agreed)
+            listener = Listener(subscription, request)
+            self._listeners.add(listener)
+            try:
+                return await listener.run(self._changes.of(principal))
+            finally:
+                self._listeners.discard(listener)
         finally:
-            self._listeners.discard(listener)
+            if end is not None:
+                end()
+            self._listen_bytes.release(principal, size)
 
     def drain(self) -> None:
         """End open subscriptions."""

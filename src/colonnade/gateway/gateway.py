@@ -10,18 +10,22 @@ Rules: a gateway is a `Service` like a `Server`, so it has every transport. Requ
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from colonnade.errors import InvalidArgument
 from colonnade.gateway.bridge import InputBridge
 from colonnade.gateway.changes import GatewayChanges
 from colonnade.gateway.front import GatewayFront
+from colonnade.gateway.identity import gateway_capabilities, gathered_instructions
+from colonnade.gateway.manifests import GatewayManifests
 from colonnade.gateway.pages import ListPages
+from colonnade.gateway.subscriptions import GatewaySubscriptions
 from colonnade.host.host import Host
 from colonnade.host.runtime import ListChanges
-from colonnade.ports import RequestContext, Store
+from colonnade.host.view import HostView
+from colonnade.ports import SERVER_PRINCIPAL, RequestContext, Store
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import Request
 from colonnade.protocol.link.events import NotificationReceived
@@ -65,14 +69,16 @@ class Gateway(RunnableService):
     `auth` protects it over HTTP. `store` has the state that outlives a request, and `keys` encrypt
     what clients carry: both the same on all replicas, the newest key first. A host that was not
     entered with `async with` is closed when the gateway stops. `name_limit` is the length of the
-    names of tools and prompts: clients put a prefix of their own before them.
+    names of tools and prompts: clients put a prefix of their own before them. `instructions` are a
+    text, or "gathered": those of all servers. `views` are further endpoints, each with some of the
+    servers: `views={"dev": ["files", "git"]}` is at `/mcp/dev`.
     """
 
     class_label: ClassVar[str] = "Gateway"
 
     def __init__(
         self,
-        host: Host,
+        host: Host | HostView,
         *,
         name: str = "gateway",
         version: str = "0",
@@ -84,6 +90,7 @@ class Gateway(RunnableService):
         revisions: Iterable[str] | None = None,
         name_limit: int = NAME_LIMIT,
         page_size: int = PAGE_SIZE,
+        views: Mapping[str, Iterable[str]] | None = None,
         debug: bool = False,
     ) -> None:
         check_auth(auth)
@@ -92,7 +99,8 @@ class Gateway(RunnableService):
                 f"page_size is {page_size}; it must be 1 or more", argument="page_size"
             )
         host.limit_names(name_limit)
-        self.host: Host = host
+        self.host: Host | HostView = host
+        self._own_host = host if isinstance(host, Host) else None
         self.info: t.Implementation = t.Implementation(name=name, version=version, title=title)
         self.instructions: str | None = instructions
         self._accepts = Revisions.of(*revisions) if revisions is not None else EVERY
@@ -104,17 +112,58 @@ class Gateway(RunnableService):
         self._guards: list[ProtectionGuard] = []
         self._encoders: Encoders = {}
         self._identity: Identity | None = None
+        self._identity_version = -1
         self._lifespan = ServerLifespan(self._enter)
         self.changes: GatewayChanges = GatewayChanges()
+        self._subscriptions = GatewaySubscriptions(host, self.changes)
+        # In memory they would be gone with the lists that the host has anyway.
+        self._manifests = (
+            GatewayManifests(host, lambda: self.store)
+            if store is not None and isinstance(host, Host)
+            else None
+        )
         self._bridge = InputBridge(host, lambda: self.keys, lambda: self.store)
         self._front = GatewayFront(
             host,
             lambda: self.identity,
             self._accepts,
             self.changes,
+            self._subscriptions,
             ListPages(page_size, lambda: self.keys),
+            self._manifests,
             ErrorReporter(debug=debug),
             self._bridge,
+        )
+
+        self.views: dict[str, Gateway] = {
+            view: self._make_view(view, list(servers), name_limit, page_size, debug=debug)
+            for view, servers in (views or {}).items()
+        }
+
+    def _make_view(
+        self,
+        view: str,
+        servers: list[str],
+        name_limit: int,
+        page_size: int,
+        *,
+        debug: bool,
+    ) -> "Gateway":
+        """A gateway to some of the servers. What one of them has sealed the others do not read."""
+        if not isinstance(self.host, Host):
+            raise InvalidArgument("a view has no views", argument="views")
+        return Gateway(
+            self.host.view(servers),
+            name=f"{self.info.name}-{view}",
+            version=self.info.version,
+            instructions=self.instructions,
+            auth=self._auth,
+            store=self._store,
+            keys=self._given_keys,
+            revisions=self._accepts.dates,
+            name_limit=name_limit,
+            page_size=page_size,
+            debug=debug,
         )
 
     def __repr__(self) -> str:
@@ -129,6 +178,17 @@ class Gateway(RunnableService):
         """Encrypt with this key of 32 bytes, unless the gateway was given `keys`: for several
         processes that serve the same clients and are started by one."""
         self.keys.share(key)
+        for view in self.views.values():
+            view.share_key(key)
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether callers are authenticated over HTTP."""
+        return self._auth is not None
+
+    def closes(self, host: Host) -> None:
+        """Close this host when the gateway stops: for a view that is served alone."""
+        self._own_host = host
 
     @property
     def store(self) -> Store:
@@ -154,20 +214,19 @@ class Gateway(RunnableService):
     @property
     def identity(self) -> Identity:
         """The implementation info and the current capabilities."""
-        if self._identity is None:
-            self._identity = Identity(
-                self.info, self._capabilities(), self.instructions, encoders=self._encoders
-            )
+        version = self.host.capabilities_version
+        if self._identity is None or self._identity_version != version:
+            self._identity_version = version
+            capabilities = gateway_capabilities(self.host.capabilities.values())
+            instructions = gathered_instructions(self.instructions, self.host.instructions)
+            if self._identity is None or (capabilities, instructions) != (
+                self._identity.capabilities,
+                self._identity.instructions,
+            ):
+                self._identity = Identity(
+                    self.info, capabilities, instructions, encoders=self._encoders
+                )
         return self._identity
-
-    def _capabilities(self) -> t.ServerCapabilities:
-        return t.ServerCapabilities(
-            tools=t.ToolsCapability(list_changed=True),
-            resources=t.ResourcesCapability(list_changed=True, subscribe=True),
-            prompts=t.PromptsCapability(list_changed=True),
-            completions={},
-            logging={},
-        )
 
     def respond(self, request: RequestContext) -> Awaitable[bytes | None]:
         """The encoded response to a request."""
@@ -195,7 +254,15 @@ class Gateway(RunnableService):
     ) -> Callable[[], None]:
         """Call `on_change` for every change that a principal can see, until the returned function
         is called."""
-        return self.changes.watch(on_change, principal)
+        end = self.changes.watch(on_change, principal)
+
+        def unwatch() -> None:
+            end()
+            if self._lifespan.is_served:
+                # The session that has ended loses its subscriptions in this step of the loop.
+                asyncio.get_running_loop().call_soon(self._subscriptions.release_unused)
+
+        return unwatch
 
     # ------------------------------------------------------------ lifespan
 
@@ -204,9 +271,13 @@ class Gateway(RunnableService):
         await self._lifespan.start()
 
     async def _enter(self, exit_stack: contextlib.AsyncExitStack) -> None:
-        if not self.host.is_entered:
-            await exit_stack.enter_async_context(self.host)
+        if self._own_host is not None and not self._own_host.is_entered:
+            await exit_stack.enter_async_context(self._own_host)
         exit_stack.callback(self.host.watch(self._lists_changed))
+        exit_stack.push_async_callback(self._subscriptions.close)
+        if self._manifests is not None:
+            await self._manifests.load(SERVER_PRINCIPAL)
+            exit_stack.push_async_callback(self._manifests.close)
         for guard in self._guards:
             await guard.start()
             exit_stack.push_async_callback(guard.close)
@@ -223,6 +294,8 @@ class Gateway(RunnableService):
     def drain(self) -> None:
         """End open subscriptions with their result; calls continue."""
         self._front.drain()
+        for view in self.views.values():
+            view.drain()
 
     async def stop(self) -> None:
         """Stop once every `start` has had its `stop`."""
@@ -239,6 +312,8 @@ class Gateway(RunnableService):
 
         if options:
             check_options("Gateway.asgi", "http", options)
+        if self.views:
+            return self._with_views(options)
         if self._auth is None:
             return HttpApp(self, **options)
         if "verify" in options:
@@ -247,6 +322,24 @@ class Gateway(RunnableService):
             )
         guard = self._make_guard(self._auth, options.get("path", "/mcp"))
         return HttpApp(self, guard=guard, **options)
+
+    def _with_views(self, options: "AsgiOptions") -> "HttpApp":
+        """The application, with that of each view around it: the last is around all others."""
+        from colonnade.gateway.app import GatewayApp
+
+        path = options.get("path", "/mcp").rstrip("/")
+        apps: list[HttpApp] = []
+        around = options.get("around")
+        for name, view in self.views.items():
+            below: AsgiOptions = {**options, "path": f"{path}/{name}"}
+            if around is not None:
+                below["around"] = around
+            around = view.asgi(**below)
+            apps.append(around)
+        own: dict[str, Any] = {**options, "around": around}
+        if self._auth is not None:
+            own["guard"] = self._make_guard(self._auth, path)
+        return GatewayApp(self, apps, **own)
 
     def _make_guard(self, auth: "Protection", path: str) -> "ProtectionGuard":
         from colonnade.server.auth import ProtectionGuard

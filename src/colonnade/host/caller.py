@@ -160,9 +160,12 @@ class HostCaller:
         arguments: Mapping[str, str] | None = None,
         *,
         timeout_s: float | None = None,
+        untouched: bool = False,
     ) -> t.GetPromptResult:
         """See `Host.get_prompt`."""
-        return await self._host.get_prompt(name, arguments, caller=self._name, timeout_s=timeout_s)
+        return await self._host.get_prompt(
+            name, arguments, caller=self._name, timeout_s=timeout_s, untouched=untouched
+        )
 
     async def list_resources(self, *, fresh: bool = False) -> list[HostResource]:
         """See `Host.list_resources`."""
@@ -173,10 +176,17 @@ class HostCaller:
         return await self._host.list_resource_templates(fresh=fresh, caller=self._name)
 
     async def read_resource(
-        self, uri: str, server: str | None = None, *, timeout_s: float | None = None
+        self,
+        uri: str,
+        server: str | None = None,
+        *,
+        timeout_s: float | None = None,
+        untouched: bool = False,
     ) -> t.ReadResourceResult:
         """See `Host.read_resource`."""
-        return await self._host.read_resource(uri, server, caller=self._name, timeout_s=timeout_s)
+        return await self._host.read_resource(
+            uri, server, caller=self._name, timeout_s=timeout_s, untouched=untouched
+        )
 
     async def complete(
         self,

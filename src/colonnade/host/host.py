@@ -14,13 +14,20 @@ from colonnade.client.connect import Target, client_info
 from colonnade.errors import ColonnadeError, Fault, LocalProtocolError
 from colonnade.host.caller import HostCaller
 from colonnade.host.config.inline import configured, is_broken
-from colonnade.host.config.settings import Config, HostProblem, ServerEntry
+from colonnade.host.config.settings import (
+    Config,
+    GatewaySettings,
+    HostProblem,
+    PinsTable,
+    ServerEntry,
+)
 from colonnade.host.input_requests import InputRequestHandler, OnInputRequest
 from colonnade.host.requests import HostRequests
 from colonnade.host.runtime import HostRuntime, OnChange, OnEvent
 from colonnade.host.servers.listings import WAIT_S, HostTool
 from colonnade.host.servers.session import State, Status
 from colonnade.ports import Handler, Middleware, RequestContext, Store
+from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputCapabilities
 from colonnade.protocol.revision import Revision
 
@@ -30,10 +37,15 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.config.reader import File
     from colonnade.host.config.trust import Trust
     from colonnade.host.credentials import UpstreamCredentials
-    from colonnade.host.policy.containment import Contain
+    from colonnade.host.policy.containment import Containment
     from colonnade.host.policy.guard import PolicyGuard
-    from colonnade.host.policy.pins import Pins
+    from colonnade.host.policy.inbox import Inbox
+    from colonnade.host.policy.pin_records import HeldItem
+    from colonnade.host.policy.pins import PinnedServer, Pins
     from colonnade.host.policy.request import Approver, AuditSink, RuleSet
+    from colonnade.host.resource_updates import ResourceUpdates
+    from colonnade.host.servers.manifest import ServerManifest
+    from colonnade.host.view import HostView
     from colonnade.protocol.http.param_headers import ParamHeader
     from colonnade.telemetry.telemetry import Telemetry
 
@@ -82,8 +94,8 @@ class Host(HostRequests):
         policy: "RuleSet | None" = None,
         pins: "Pins | None" = None,
         audit: "AuditSink | None" = None,
-        inbox: "Approver | None" = None,
-        containment: "Contain | None" = None,
+        inbox: "Inbox | Approver | None" = None,
+        containment: "Containment | None" = None,
     ) -> None:
         self._read: Callable[[], Config] | None = None
         # The last configuration that was valid.
@@ -92,11 +104,20 @@ class Host(HostRequests):
         self._telemetry = self._watched(telemetry) if telemetry is not False else None
         self._own_policy = policy
         policy = self._combined(self._valid)
-        guard = _guard(self._valid, policy, pins, audit, inbox, containment)
+        if audit is None and self._valid.audit is not None:
+            from colonnade.host.policy.audit import open_audit_log  # on use
+
+            audit = open_audit_log(self._valid.audit)
+        if audit is not None:
+            self._exit_stack.push_async_callback(audit.close)
+        self._approver = self._make_approver(
+            inbox if inbox is not None else self._configured_inbox()
+        )
+        guard = _guard(self._valid, policy, pins, audit, self._approver, containment)
         if guard is not None and guard.pins is not None:
             self._exit_stack.push_async_callback(guard.pins.pins.close)
-        if on_input_request is None and inbox is not None:
-            on_input_request = inbox.answer_input
+        if on_input_request is None and self._approver is not None:
+            on_input_request = self._approver.answer_input
         runtime = HostRuntime(
             self._valid,
             InputRequestHandler(on_input_request),
@@ -134,8 +155,8 @@ class Host(HostRequests):
         policy: "RuleSet | None" = None,
         pins: "Pins | None" = None,
         audit: "AuditSink | None" = None,
-        inbox: "Approver | None" = None,
-        containment: "Contain | None" = None,
+        inbox: "Inbox | Approver | None" = None,
+        containment: "Containment | None" = None,
     ) -> "Host":
         """A host with the servers of one or several configuration files: of Claude Desktop, Claude
         Code, VS Code, Cursor, Codex, or `colonnade.toml`. Errors in a file, or a missing file, are
@@ -213,7 +234,46 @@ class Host(HostRequests):
 
             listener = AppListener(telemetry.metrics_app, telemetry.metrics_address)
             await self._exit_stack.enter_async_context(listener)
+        await self._serve_inbox()
         return self
+
+    def _make_approver(self, inbox: "Inbox | Approver | None") -> "Approver | None":
+        """What asks the people behind an inbox."""
+        if inbox is None:
+            return None
+        from colonnade.host.policy.inbox import Inbox
+
+        if not isinstance(inbox, Inbox):
+            return inbox
+        from colonnade.host.policy.approvals import Approvals
+
+        approvals = Approvals(inbox)
+        self._exit_stack.callback(approvals.close)
+        return approvals
+
+    def _configured_inbox(self) -> "Inbox | None":
+        """The inbox of `[approvals]`, which this host closes."""
+        if self._valid.approvals is None:
+            return None
+        from colonnade.host.policy.approval_config import make_inbox
+
+        inbox = make_inbox(self._valid.approvals)
+        self._exit_stack.push_async_callback(inbox.store.close)
+        self._exit_stack.push_async_callback(inbox.close)
+        return inbox
+
+    async def _serve_inbox(self) -> None:
+        """Serve the control socket of the inbox, if it wants one."""
+        if self._approver is None:
+            return
+        from colonnade.host.policy.approvals import Approvals
+
+        approver = self._approver
+        if isinstance(approver, Approvals) and approver.inbox.socket:
+            from colonnade.host.policy.control import ControlServer
+
+            server = ControlServer(approver.inbox, approver.remembered)
+            await self._exit_stack.enter_async_context(server)
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -240,6 +300,11 @@ class Host(HostRequests):
         return self._runtime.generation.prefixes
 
     @property
+    def gateway_settings(self) -> GatewaySettings | None:
+        """The table `[gateway]` of the configuration; None without one."""
+        return self._valid.gateway
+
+    @property
     def problems(self) -> list[HostProblem]:
         """Errors in the configuration, and lists that failed the last time; everything else
         works."""
@@ -255,16 +320,46 @@ class Host(HostRequests):
     @property
     def instructions(self) -> dict[str, str]:
         """The instructions of each server, by key; of those that were started."""
-        servers, guard = self._runtime.generation.servers, self._runtime.guard
-        if guard is None:
-            return {key: one.instructions for key, one in servers.items() if one.instructions}
-        found = {key: guard.instructions(one) for key, one in servers.items()}
-        return {key: text for key, text in found.items() if text}
+        return self._runtime.instructions
 
     @property
     def policy(self) -> "RuleSet | None":
         """The rules that are in force, of this program and of its files; None if there are none."""
         return self._runtime.guard.rules if self._runtime.guard is not None else None
+
+    @property
+    def capabilities(self) -> dict[str, t.ServerCapabilities | None]:
+        """What each server offers, by key; None if that is not known yet."""
+        servers = self._runtime.generation.servers
+        return {key: one.capabilities for key, one in servers.items()}
+
+    @property
+    def capabilities_version(self) -> int:
+        """Changes with `capabilities` and `instructions`."""
+        return self._runtime.capabilities_version
+
+    def fingerprint(self, server: str) -> str:
+        """What changes with the configuration of a server."""
+        return self._runtime.generation.server(server).entry.fingerprint
+
+    def manifest(self, server: str, caller: str) -> "ServerManifest | None":
+        """What a server offers to a caller, as far as it is known; None if it is not."""
+        return self._runtime.generation.server(server).manifest(caller)
+
+    def use_manifest(self, server: str, manifest: "ServerManifest", caller: str | None) -> None:
+        """Use what a server offered earlier, to a caller or to all (None), until it is
+        connected. Of a host with a policy only the capabilities: what it shows was reviewed in a
+        session of the server."""
+        if self._runtime.guard is not None:
+            manifest = manifest.without_lists()
+        self._runtime.generation.server(server).use_manifest(manifest, caller)
+
+    def view(self, servers: Iterable[str]) -> "HostView":
+        """Some of the servers, for a gateway that shows no others. Raises `InvalidArgument` for one
+        that there is not."""
+        from colonnade.host.view import HostView
+
+        return HostView(self._runtime, servers)
 
     def tool(self, name: str, caller: str = "") -> HostTool | None:
         """The tool of a qualified name or an alias, as it was last listed for this caller; None if
@@ -280,6 +375,16 @@ class Host(HostRequests):
         view = self._runtime.view(request)
         return await self._runtime.generation.param_headers(name, request.principal, view)
 
+    def is_common(self, server: str) -> bool:
+        """Whether all callers see the same lists of a server, and share its sessions."""
+        return self._runtime.generation.server(server).is_common
+
+    def resource_updates(
+        self, server: str, uris: frozenset[str], caller: str, on_update: Callable[[str], None]
+    ) -> "ResourceUpdates":
+        """Updates of some resources of a server, once it is started."""
+        return self._runtime.resource_updates(server, uris, caller, on_update)
+
     def status(self) -> list[Status]:
         """The status of every server."""
         return [one.supervisor.status for one in self._runtime.generation.servers.values()]
@@ -290,6 +395,32 @@ class Host(HostRequests):
             self._runtime.generation.server(server).restart()
         except Fault as fault:
             raise LocalProtocolError(fault.message) from None
+
+    # ------------------------------------------------------------ pins
+
+    async def held_definitions(self, server: str) -> "list[HeldItem]":
+        """The definitions of a server that were seen and are not accepted; empty without pins."""
+        found = self._pinned(server)
+        if found is None:
+            return []
+        pins, pinned = found
+        return [one for status in await pins.status(pinned) for one in status.held]
+
+    async def accept_definitions(self, server: str, held: "Iterable[HeldItem]") -> "list[HeldItem]":
+        """Accept definitions that `held_definitions` returned: exactly these, not what the server
+        has sent meanwhile. Returns those that were accepted."""
+        found = self._pinned(server)
+        return [] if found is None else await found[0].accept(found[1], held)
+
+    def _pinned(self, server: str) -> "tuple[Pins, PinnedServer] | None":
+        try:
+            hosted = self._runtime.generation.server(server)
+        except Fault as fault:
+            raise LocalProtocolError(fault.message) from None
+        guard = self._runtime.guard
+        if guard is None or guard.pins is None:
+            return None
+        return guard.pins.pins, guard.pins.server(hosted)
 
     # ------------------------------------------------------------ middleware
 
@@ -338,9 +469,14 @@ class Host(HostRequests):
             config = self._read()
             if is_broken(config, self._valid):
                 valid = self._valid
-                config = replace(config, entries=valid.entries, policy=valid.policy)
+                config = replace(
+                    config, entries=valid.entries, policy=valid.policy, pins=valid.pins
+                )
             else:
                 self._valid = config
+        guard = self._runtime.guard
+        if guard is not None and guard.pins is not None and config.pins is not None:
+            guard.pins.use(config.pins)
         self._runtime.reload(config, self._combined(config))
 
     def _combined(self, config: Config) -> "RuleSet | None":
@@ -364,20 +500,22 @@ def _guard(
     pins: "Pins | None",
     audit: "AuditSink | None",
     inbox: "Approver | None",
-    containment: "Contain | None",
+    containment: "Containment | None",
 ) -> "PolicyGuard | None":
     """The guard with these parts; None if there are none. The settings of a single server may ask
     for pins or containment, and with any other part hidden text is contained."""
     every = [one.settings for one in config.entries.values()]
-    if pins is None and any(one.pins not in (None, "off") for one in every):
+    table = config.pins
+    if pins is None and (table or any(one.pins not in (None, "off") for one in every)):
         from colonnade.host.policy.pins import Pins
 
-        pins = Pins(mode="off")
+        table = table or PinsTable(mode="off")
+        pins = Pins(mode=table.mode, first=table.first)
     is_bare = all(one is None for one in (policy, pins, audit, inbox, containment))
     if is_bare and all(one.contain in (None, "off") for one in every):
         return None
-    from colonnade.host.policy.containment import Contain
+    from colonnade.host.policy.containment import Containment
     from colonnade.host.policy.guard import PolicyGuard
 
-    containment = containment or Contain("off" if is_bare else "neutralise")
+    containment = containment or Containment("off" if is_bare else "neutralise")
     return PolicyGuard(policy, pins, audit, inbox, containment)

@@ -46,12 +46,14 @@ LOG_LEVEL: t.LoggingLevel = "info"
 
 
 class PendingCall(NamedTuple):
-    """A call in flight: its qualified name or URI, its arguments, its caller and its method."""
+    """A call in flight: its qualified name or URI, its arguments, its caller and its method; the id
+    of the task that it has become, if it is one."""
 
     name: str
     arguments: dict[str, Any]
     caller: str
     method: str = "tools/call"
+    task: str = ""
 
 
 class HostInputRequest(NamedTuple):
@@ -198,7 +200,17 @@ def _pending_call(request: RequestContext) -> PendingCall | None:
     if raw:
         given: Any = msgspec.json.decode(raw)
         arguments = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
-    return PendingCall(name, arguments, exchange.principal, exchange.method.name)
+    task = _task_of(exchange.params.meta)
+    return PendingCall(name, arguments, exchange.principal, exchange.method.name, task)
+
+
+def _task_of(meta: Raw) -> str:
+    """The id of the task that a request of this program is about; empty if it is about none."""
+    if not meta:
+        return ""
+    related: Any = msgspec.json.decode(meta).get(t.RELATED_TASK_KEY)
+    id: object = cast("dict[str, object]", related).get("taskId") if related else ""
+    return id if isinstance(id, str) else ""
 
 
 def input_request_sender(server: str) -> SendInputRequest:

@@ -301,11 +301,12 @@ class HostRequests:
         )
 
     @asynccontextmanager
-    async def open_task(self, task: "HostTask") -> "AsyncGenerator[ClientTask]":
+    async def open_task(self, task: "HostTask", method: str = "") -> "AsyncGenerator[ClientTask]":
         """A task in a session of its server: for `HostTask`."""
-        params = t.CallToolRequestParams(name=task.tool)
+        meta = {t.RELATED_TASK_KEY: {"taskId": task.id}}
+        params = t.CallToolRequestParams(name=task.tool, meta=meta)
         context = self._context("tools/call", params, task.caller)
-        async with self._runtime.session(task.server, context, task.tool) as call:
+        async with self._runtime.session(task.server, context, task.tool, method) as call:
             yield call.client.resume_task(
                 task.handle or "", on_progress=task.on_progress, answers=call
             )
@@ -437,11 +438,15 @@ class HostRequests:
         *,
         caller: str | None = None,
         timeout_s: float | None = None,
+        untouched: bool = False,
     ) -> t.GetPromptResult:
-        """The messages of a prompt, by its qualified name or an alias."""
+        """The messages of a prompt, by its qualified name or an alias; with `untouched` as the
+        server sent them, also if there is hidden text in them."""
         params = prompt_params(name, arguments)
-        result = await self._request("prompts/get", params, caller, LocalOptions(timeout_s))
-        return cast("t.GetPromptResult", result)
+        sent = await self._send(
+            self._context("prompts/get", params, caller), LocalOptions(timeout_s)
+        )
+        return cast("t.GetPromptResult", _chosen(sent, untouched))
 
     async def list_resources(
         self, *, fresh: bool = False, caller: str | None = None
@@ -466,13 +471,15 @@ class HostRequests:
         *,
         caller: str | None = None,
         timeout_s: float | None = None,
+        untouched: bool = False,
     ) -> t.ReadResourceResult:
         """The contents of a resource, from the server that lists it, or the one with the key
-        `server`. A URI that several servers list is refused unless one is named."""
+        `server`. A URI that several servers list is refused unless one is named. With `untouched`
+        they are as the server sent them, also if there is hidden text in them."""
         params = t.ReadResourceRequestParams(uri=uri)
         options = LocalOptions(timeout_s, server)
-        result = await self._request("resources/read", params, caller, options)
-        return cast("t.ReadResourceResult", result)
+        sent = await self._send(self._context("resources/read", params, caller), options)
+        return cast("t.ReadResourceResult", _chosen(sent, untouched))
 
     async def complete(
         self,
@@ -554,3 +561,8 @@ class HostRequests:
             raise explained from error
         finally:
             request.exchange.settled = True
+
+
+def _chosen(sent: HostResult, untouched: bool) -> t.ProtocolType:
+    """The result for the caller, or the one that the server sent."""
+    return sent.untouched if untouched and sent.untouched is not None else sent.result

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
 from colonnade.client.cache import NO_HINTS, CacheHints
@@ -61,6 +61,7 @@ from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
 
 if TYPE_CHECKING:  # most calls have no input requests, and many hosts no policy
+    from colonnade.client.tasks.task import ClientTask
     from colonnade.host.credentials import UpstreamCredentials
     from colonnade.host.input_requests import InputRequestHandler
     from colonnade.host.policy.guard import GuardedItem, PolicyGuard
@@ -220,6 +221,14 @@ class HostResult(NamedTuple):
     untouched: t.ProtocolType | None = None
 
 
+# In the `_meta` of a request for a URI that several servers have: the key of the one that is meant.
+SERVER_KEY = "dev.colonnade/server"
+
+
+class _NamedServer(Struct):
+    server: str | None = field(name=SERVER_KEY, default=None)
+
+
 # The options are None for a client that connected to the host.
 Route: TypeAlias = Callable[[RequestContext, LocalOptions | None], Awaitable[HostResult]]
 
@@ -252,6 +261,7 @@ class HostRouter:
             "resources/read": self._read_resource,
             COMPLETE: self._complete,
             GET_TASK: self._task_outcome,
+            "resources/subscribe": self._find_subscribed,
         }
 
     async def handle(self, request: RequestContext) -> t.ProtocolType:
@@ -403,6 +413,9 @@ class HostRouter:
         guard = self.guard
         assert guard is not None
 
+        if options is not None and options.on_task is not None:
+            options = options._replace(on_task=_recorded(options.on_task, guard, context))
+
         def send(before_send: BeforeSend) -> Awaitable[t.ProtocolType]:
             contain = guard.contain(server.key)
             words = contain.text if contain is not None else None
@@ -515,16 +528,9 @@ class HostRouter:
         params: t.RequestParams,
     ) -> HostResult:
         """Forward a request to the server that has a URI, or the one that the caller named."""
-        generation, named = self._current(), options.server if options is not None else None
-        view = self._view(request)
-        if named is not None:
-            server = generation.server(named, view)
-            server.hold()
-        else:
-            with _hold_all(generation):
-                caller = request.exchange.principal
-                server = await generation.server_for_uri(uri, caller, self._wait_s, view)
-                server.hold()
+        named = options.server if options is not None else None
+        server = await self._find_by_uri(request, uri, named)
+        server.hold()
         try:
             if self.guard is None:
                 return HostResult(await _forward(request, options, server, method, params))
@@ -532,6 +538,32 @@ class HostRouter:
             return await self._guarded(request, options, server, item, params)
         finally:
             server.release()
+
+    async def _find_subscribed(
+        self, request: RequestContext, options: LocalOptions | None
+    ) -> HostResult:
+        """The server of a resource that a client wants to subscribe to, in `origin`: the gateway
+        follows it there."""
+        uri = decode_as(t.SubscribeRequestParams, request.exchange.request.params).uri
+        server = await self._find_by_uri(request, uri, below=True)
+        request.exchange.origin = ResultOrigin(server.key)
+        return HostResult(t.EmptyResult())
+
+    async def _find_by_uri(
+        self, request: RequestContext, uri: str, named: str | None = None, *, below: bool = False
+    ) -> HostedServer:
+        """The server that has a URI, or the one that was named: by the program, or by a client in
+        the `_meta` of its request. With `below`, also one that has resources below it. Raises
+        `Fault`."""
+        generation, meta = self._current(), request.exchange.params.meta
+        view = self._view(request)
+        if named is None and meta and SERVER_KEY.encode() in bytes(meta):
+            named = decode_as(_NamedServer, meta).server
+        if named is not None:
+            return generation.server(named, view)
+        with _hold_all(generation):
+            caller = request.exchange.principal
+            return await generation.server_for_uri(uri, caller, self._wait_s, view, below=below)
 
     async def _complete(self, request: RequestContext, options: LocalOptions | None) -> HostResult:
         params = decode_as(t.CompleteRequestParams, request.exchange.request.params)
@@ -602,6 +634,17 @@ def _with_round(forwarded: InputParams, given: InputParams, request: RequestCont
     return replace(
         forwarded, input_responses=given.input_responses, request_state=given.request_state
     )
+
+
+def _recorded(on_task: OnTask, guard: "PolicyGuard", context: RequestContext) -> OnTask:
+    """The same, after the guard has recorded that a call has become a task."""
+
+    async def record(server: str, task: "ClientTask") -> bool:
+        if task.handle is not None:
+            guard.became_task(context, task.handle)
+        return await on_task(server, task)
+
+    return record
 
 
 async def _forward(

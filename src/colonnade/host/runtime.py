@@ -7,7 +7,7 @@ the others are drained in the background. `watch` callbacks are called once for 
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -49,7 +49,8 @@ if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
     from colonnade.host.credentials import UpstreamCredentials
     from colonnade.host.policy.guard import PolicyGuard
-    from colonnade.host.policy.request import RuleSet
+    from colonnade.host.policy.request import ForwardInput, RuleSet
+    from colonnade.host.resource_updates import ResourceUpdates
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -114,11 +115,16 @@ class HostRuntime:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._config = config
         self.name_limit: int = NAME_LIMIT
+        # Changes when what a server offers becomes known.
+        self.capabilities_version: int = 0
         self.generation: Generation = self._build(config, None)
-        self._router = HostRouter(self._current, wait_s, upstream, guard)
+        self._wait_s = wait_s
+        self._routers: list[HostRouter] = []
+        self._router = self.make_router(self.current)
         self._unwatch = upstream.watch(self._connected) if upstream is not None else None
         # For clients that connect to this host.
         self._client_peers: dict[str, Peer] = {}
+        self._handle = self.client_handler(self._router)
         self.handler: Handler = stack(self._handle, self._middleware)
 
     def input_target(
@@ -130,24 +136,50 @@ class HostRuntime:
             return None
         name, caller = str(request.exchange.params.name), request.exchange.principal
         try:
-            server = self._current().server_for(kind, name, caller)
+            server = self.current().server_for(kind, name, caller)
         except Fault:  # there is no such server, which the router says
             return None, NO_INPUT
         return server.supervisor.input_target(request)
 
-    def _handle(self, request: RequestContext) -> Awaitable[t.ProtocolType]:
-        """The result of a request of a client that connected."""
-        exchange, peers = request.exchange, self._client_peers
-        if peers.get(exchange.principal) is not exchange.peer:
-            peers[exchange.principal] = exchange.peer
-            if len(peers) > MAX_CLIENT_PEERS:
-                del peers[next(iter(peers))]
-        return self._router.handle(request)
+    def client_handler(self, router: HostRouter) -> Handler:
+        """The handler of requests of clients that connected."""
+
+        def handle(request: RequestContext) -> Awaitable[t.ProtocolType]:
+            exchange, peers = request.exchange, self._client_peers
+            if peers.get(exchange.principal) is not exchange.peer:
+                peers[exchange.principal] = exchange.peer
+                if len(peers) > MAX_CLIENT_PEERS:
+                    del peers[next(iter(peers))]
+            return router.handle(request)
+
+        return handle
+
+    @property
+    def instructions(self) -> dict[str, str]:
+        """The instructions of each server, by key; of those that are known."""
+        servers, guard = self.generation.servers, self.guard
+        if guard is None:
+            return {key: one.instructions for key, one in servers.items() if one.instructions}
+        found = {key: guard.instructions(one) for key, one in servers.items()}
+        return {key: text for key, text in found.items() if text}
 
     @property
     def has_middleware(self) -> bool:
         """Whether there is a middleware."""
         return bool(self._middleware)
+
+    def make_router(self, current: Callable[[], Generation]) -> HostRouter:
+        """A router for the servers of this host, or for some of them."""
+        router = HostRouter(current, self._wait_s, self.upstream, self.guard)
+        self._routers.append(router)
+        return router
+
+    def wrap(self, handler: Handler) -> Handler:
+        """A handler inside the middleware."""
+        return stack(handler, self._middleware)
+
+    def _capabilities_changed(self) -> None:
+        self.capabilities_version += 1
 
     def add_middleware(self, middleware: Middleware) -> None:
         """Add a middleware inside those that are there."""
@@ -200,24 +232,40 @@ class HostRuntime:
 
     @asynccontextmanager
     async def session(
-        self, server: str, context: RequestContext, tool: str | None = None
+        self, server: str, context: RequestContext, tool: str | None = None, method: str = ""
     ) -> AsyncGenerator[SessionCall]:
-        """A session of a server, for a request of this program, about a tool if one is named.
-        Raises `LocalProtocolError` if there is no such server, or none that its caller may see."""
+        """A session of a server, for a request of this program, about a task of a tool if one is
+        named; `method` is that of a request that is recorded. Raises `LocalProtocolError` if there
+        is no such server, or none that its caller may see."""
+        own = ""
         try:
-            hosted = self._current().server(server, self.view(context))
+            hosted = self.current().server(server, self.view(context))
             if tool is not None:
-                await self._router.task_item(context, server, tool)
+                _, own = await self._router.task_item(context, server, tool)
         except Fault as fault:
             raise LocalProtocolError(fault.message) from None
         hosted.hold()
         try:
-            async with hosted.supervisor.acquire(context) as call:
+            async with AsyncExitStack() as stack, hosted.supervisor.acquire(context) as call:
+                if self.guard is not None and tool is not None:
+                    in_task = self.guard.in_task(context, hosted, own, method)
+                    await stack.enter_async_context(in_task)
                 yield call
         finally:
             hosted.release()
 
-    def _current(self) -> Generation:
+    def resource_updates(
+        self, server: str, uris: frozenset[str], caller: str, on_update: Callable[[str], None]
+    ) -> "ResourceUpdates":
+        """Updates of some resources of a server, for a caller."""
+        from colonnade.host.resource_updates import ResourceUpdates
+
+        def make_request() -> RequestContext:
+            return self._list_request("resources/list", caller)
+
+        return ResourceUpdates(self.session, server, uris, make_request, on_update)
+
+    def current(self) -> Generation:
         """The current generation. Raises `LocalProtocolError` after `close`, and in another event
         loop."""
         if self._is_closed:
@@ -250,6 +298,7 @@ class HostRuntime:
                     self._make_supervisor,
                     self._list_request,
                     self._lists_changed,
+                    self._capabilities_changed,
                     self._review,
                 )
         number = before.number + 1 if before is not None else 1
@@ -278,11 +327,14 @@ class HostRuntime:
             if self.guard is None:
                 return await send(contexts, request)
             forward = partial(send, contexts)
-            return await self.guard.review_input(entry.key, contexts, request, forward)
+            return await self.guard.review_input(entry, contexts, request, forward)
 
-        async def review_roots(contexts: tuple[RequestContext, ...], request: InputRequest) -> None:
-            if self.guard is not None:
-                await self.guard.review_roots(entry.key, contexts, request)
+        async def review_roots(
+            contexts: tuple[RequestContext, ...], request: InputRequest, forward: "ForwardInput"
+        ) -> Raw:
+            if self.guard is None:
+                return await forward(request)
+            return await self.guard.review_roots(entry, contexts, request, forward)
 
         return ServerSupervisor(
             entry,
@@ -335,7 +387,9 @@ class HostRuntime:
                 return False
             from colonnade.host.policy.guard import PolicyGuard
 
-            self.guard = self._router.guard = PolicyGuard()
+            self.guard = PolicyGuard()
+            for router in self._routers:
+                router.guard = self.guard
         return self.guard.set_rules(rules)
 
     def notify_all(self) -> None:
@@ -361,6 +415,7 @@ class HostRuntime:
         if self._is_closed:
             raise LocalProtocolError(CLOSED)
         self._config = config
+        self.capabilities_version += 1
         has_other_rules = self._set_rules(rules)
         before = self.generation
         after = self._build(config, before)

@@ -137,8 +137,10 @@ def new_record(task: ClientTask, server: str, tool: str, caller: str) -> HostTas
 class TaskOwner(Protocol):
     """What a task needs of its host."""
 
-    def open_task(self, task: "HostTask") -> AbstractAsyncContextManager[ClientTask]:
-        """The task in a session of its server."""
+    def open_task(
+        self, task: "HostTask", method: str = ""
+    ) -> AbstractAsyncContextManager[ClientTask]:
+        """The task in a session of its server; `method` is that of a request that is recorded."""
         ...
 
     def wait_for_task(self, task: "HostTask") -> Awaitable[ToolResult[Any]]:
@@ -261,7 +263,10 @@ class HostTask:
     async def cancel(self) -> None:
         """Cancel the task, and delete its record."""
         if self.handle is not None:
-            async with self._forgotten_if_ended(), self._owner.open_task(self) as task:
+            async with (
+                self._forgotten_if_ended(),
+                self._owner.open_task(self, "tasks/cancel") as task,
+            ):
                 await task.cancel()
             await self.forget()
 

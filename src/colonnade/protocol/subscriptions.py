@@ -90,6 +90,11 @@ class Subscription:
         self.held_bytes: int = len(params) + STRING_BYTES * count
         _drop_params(exchange)
 
+    def keep_resources(self, uris: Sequence[str]) -> None:
+        """Leave other resources out of the acknowledgement."""
+        self.agreed = replace(self.agreed, resource_subscriptions=list(uris))
+        self._uris = frozenset(uris)
+
     def keep_tasks(self, task_ids: Sequence[str]) -> None:
         """Leave other tasks out of the acknowledgement: unknown ones, and those of other callers,
         without a word (R1216)."""

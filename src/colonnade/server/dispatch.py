@@ -447,7 +447,7 @@ class Dispatch:
             subscription.keep_tasks(visible)
         principal, size = request.exchange.principal, subscription.held_bytes
         if not self._listen_bytes.reserve(principal, size):
-            raise _too_many_subscriptions()
+            raise too_many_subscriptions()
         listener = Listener(subscription, request)
         self._listeners.add(listener)
         if tasks is not None and subscription.agreed.task_ids:
@@ -474,7 +474,8 @@ class Dispatch:
             listener.end("the server is shutting down; listen again")
 
 
-def _too_many_subscriptions() -> Fault:
+def too_many_subscriptions() -> Fault:
+    """The refusal of a `subscriptions/listen` that memory is not enough for."""
     from colonnade.protocol.http.security import UNAVAILABLE, HttpError
 
     message = "too many open subscriptions; end one, or try again later"

@@ -481,6 +481,7 @@ class Duplex:
         if self._session_ended is not None:
             self._session_ended()
             self._session_ended = None
+        self.subscriptions.clear()
         for task in self._tasks.values():
             task.cancel()
 

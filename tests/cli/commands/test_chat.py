@@ -23,6 +23,7 @@ from live import live, until
 from providers.scripted import RequestContext, Scripted
 
 KEY = "secret"
+CALL_IT = "call it? yes, no, session, project, always or ? [no] "
 
 DESK = """
 import asyncio
@@ -125,10 +126,10 @@ def test_the_tools_are_shown_each_call_is_shown_and_asked_for_and_the_answer_is_
         shown = chat.answer("you> ", "Buy three plums.")
         assert "tiny at 127.0.0.1:" in shown
         assert "may call 5 tools:\n  desk  price, buy, greet, poem, wait\n" in shown
-        asked = chat.answer("call it? yes or no [no] ", "yes")
+        asked = chat.answer(CALL_IT, "yes")
         assert "-> desk__buy (server desk)\n" in asked
         assert '  | fruit = "plum\\u202e\\u001b[2J"\n  | count = 3\n' in asked
-        shown = chat.answer("call it? yes or no [no] ", "")
+        shown = chat.answer(CALL_IT, "")
         assert "<- desk__buy" in shown
         assert "bought 3 plum" in shown
         chat.answer("you> ", "/quit")
@@ -138,11 +139,11 @@ def test_the_tools_are_shown_each_call_is_shown_and_asked_for_and_the_answer_is_
     assert "\x1b" not in everything
     results = said(provider, "tool")
     assert results[0].startswith("bought 3 plum")
-    assert results[1] == "Error: desk__buy was refused: the user rejected the call"
+    assert results[1] == "Error: desk__buy was refused: the user denied it"
 
 
 @pytest.mark.spec("R0141")
-def test_a_tool_that_only_reads_may_be_allowed_for_the_conversation_and_no_longer(
+def test_a_tool_may_be_allowed_for_the_conversation_and_no_longer(
     folder: Path,
 ) -> None:
     price = ("desk__price", {"fruit": "plum"})
@@ -151,17 +152,18 @@ def test_a_tool_that_only_reads_may_be_allowed_for_the_conversation_and_no_longe
         terminal(folder, provider) as chat,
     ):
         chat.answer("you> ", "What is a plum?")
-        asked = chat.answer("call it? yes, no or always (for this tool) [no] ", "always")
+        asked = chat.answer(CALL_IT, "session")
         assert "(the tool declares itself read-only)" in asked
-        assert "(always approved)" in chat.answer("you> ", "/new")
+        shown = chat.answer("you> ", "/new")
+        assert "(allow desk__price (remembered: session))" in shown
         chat.answer("you> ", "Again?")
-        chat.answer("call it? yes, no or always (for this tool) [no] ", "no")
+        chat.answer(CALL_IT, "no")
         chat.answer("you> ", "/quit")
         assert chat.end()[0] == 0
     assert said(provider, "tool", 2) == ["plum 25", "plum 25"]
     # The new conversation has nothing of the old one.
     assert said(provider, "user") == ["Again?"]
-    assert said(provider, "tool") == ["Error: desk__price was refused: the user rejected the call"]
+    assert said(provider, "tool") == ["Error: desk__price was refused: the user denied it"]
     (system,) = said(provider, "system")
     assert "Instructions of the server 'desk' for its tools" in system
 
@@ -197,10 +199,8 @@ def test_a_server_s_question_says_who_asks_and_for_which_call(folder: Path, revi
     assert said(provider, "tool") == ["Hello Ada"]
 
 
-@pytest.mark.spec("R0096", "R0097", "R0099", "R0370")
-def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
-    folder: Path,
-) -> None:
+def allow_sampling(folder: Path) -> None:
+    """Write a file whose server may request sampling, and trust it."""
     (folder / "colonnade.toml").write_text(
         "[servers.desk]\n"
         f'command = "{sys.executable}"\n'
@@ -208,6 +208,13 @@ def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
         "sampling = true\n"
     )
     assert command(folder, "config", "trust", "colonnade.toml", "--yes").returncode == 0
+
+
+@pytest.mark.spec("R0096", "R0097", "R0099", "R0370")
+def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
+    folder: Path,
+) -> None:
+    allow_sampling(folder)
     poem: RequestContext = [("desk__poem", {})]
     for first, second in (("yes", "yes"), ("yes", "no"), ("no", "")):
         script: list[RequestContext] = (
@@ -220,18 +227,89 @@ def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
             ) as chat,
         ):
             chat.answer("you> ", "Write.")
-            asked = chat.answer("send it to the model? yes or no [no] ", first)
+            asked = chat.answer("send it to the model? yes, no or edit [no] ", first)
             assert "desk (for desk__poem) requests sampling from your model:\n" in asked
             assert "  user:\n  | Rhyme on plum.\n  (at most 9 tokens)\n" in asked
             if first == "yes":
-                reply = chat.answer("send this to desk (for desk__poem)? yes or no [no] ", second)
+                reply = chat.answer(
+                    "send this to desk (for desk__poem)? yes, no or edit [no] ", second
+                )
                 assert "  assistant:\n  | Gum.\\x1b[2J\n" in reply
             chat.answer("you> ", "/quit")
             assert chat.end()[0] == 0
         result = said(provider, "tool")[0]
-        assert (result == "Gum.\x1b[2J") is (second == "yes")
+        assert (result == "Gum.\\x1b[2J") is (second == "yes")
         if first == "yes":
             assert provider.asked[1]["max_tokens"] == 9
+
+
+@pytest.mark.spec("R0098")
+def test_a_person_edits_what_the_model_is_sent(folder: Path) -> None:
+    allow_sampling(folder)
+    script: list[RequestContext] = [[("desk__poem", {})], "Bear.", "Done."]
+    with (
+        Scripted(script) as provider,
+        PseudoTerminal(
+            folder, "chat", "colonnade.toml", "--yes", NO_COLOR="1", EDITOR="", **at(provider)
+        ) as chat,
+    ):
+        chat.answer("you> ", "Write.")
+        chat.answer("send it to the model? yes, no or edit [no] ", "edit")
+        chat.answer("a number, or Enter when done: ", "2")
+        chat.answer("user (Enter keeps it): ", "Rhyme on pear.")
+        chat.answer("a number, or Enter when done: ", "")
+        chat.answer("send it to the model? yes, no or edit [no] ", "yes")
+        chat.answer("yes, no or edit [no] ", "yes")
+        chat.answer("you> ", "/quit")
+        assert chat.end()[0] == 0
+    assert said(provider, "user", 1) == ["Rhyme on pear."]
+    assert said(provider, "tool") == ["Bear."]
+
+
+def test_a_decision_for_the_project_is_a_rule_until_it_is_forgotten(folder: Path) -> None:
+    price: RequestContext = [("desk__price", {"fruit": "plum"})]
+    for answers in (["project"], [], ["no"]):
+        with Scripted([price, "25."]) as provider, terminal(folder, provider) as chat:
+            chat.answer("you> ", "What is a plum?")
+            for answer in answers:
+                chat.answer(CALL_IT, answer)
+            shown = chat.answer("you> ", "/quit")
+            assert chat.end()[0] == 0
+        assert ("(allow desk__price (remembered: project in " in shown) is (answers == [])
+        if not answers:
+            (line,) = command(folder, "policy", "ls").stdout.splitlines()
+            assert line.endswith("server = desk  tools/call desk__price")
+            assert command(folder, "policy", "forget", line.split()[0]).returncode == 0
+
+
+def test_the_rules_of_a_file_decide_what_is_asked_about(folder: Path) -> None:
+    (folder / "ruled.toml").write_text(
+        "[servers.desk]\n"
+        f'command = "{sys.executable}"\n'
+        'args = ["-P", "-m", "colonnade", "run", "desk.py"]\n'
+        '[[policy]]\ntools = "desk__price"\naction = "allow"\n'
+        '[[policy]]\ntools = "desk__buy"\naction = "ask"\n'
+    )
+    assert command(folder, "config", "trust", "ruled.toml", "--yes").returncode == 0
+    calls: RequestContext = [
+        ("desk__price", {"fruit": "plum"}),
+        ("desk__buy", {"fruit": "plum"}),
+    ]
+    with (
+        Scripted([calls, "Done."]) as provider,
+        PseudoTerminal(folder, "chat", "ruled.toml", NO_COLOR="1", **at(provider)) as chat,
+    ):
+        chat.answer("you> ", "Buy.")
+        shown = chat.answer(CALL_IT, "yes")
+        assert "-> desk__price (server desk)" in shown
+        assert "(allowed by " in shown
+        assert "asked by " in shown
+        chat.answer("you> ", "/quit")
+        assert chat.end()[0] == 0
+    assert said(provider, "tool") == ["plum 25", "bought 1 plum"]
+    done = command(folder, "call", "ruled.toml", "desk__buy", "fruit=plum")
+    assert done.returncode != 0
+    assert "there is no terminal to ask in" in done.stderr
 
 
 @pytest.mark.spec("R0062")
@@ -301,7 +379,7 @@ def test_an_interrupt_instead_of_an_answer_makes_no_call(folder: Path) -> None:
     buy = [("desk__buy", {"fruit": "plum"})]
     with Scripted([buy, "I see."]) as provider, terminal(folder, provider) as chat:
         chat.answer("you> ", "Buy.")
-        chat.until("call it? yes or no [no] ")
+        chat.until(CALL_IT)
         chat.type(INTERRUPT)
         chat.until("(interrupted)")
         chat.answer("you> ", "yes")
@@ -359,7 +437,7 @@ def test_without_a_terminal_lines_are_said_and_answers_are_the_output(folder: Pa
         done = command(folder, "chat", "desk.py", "--yes", input=lines, **at(provider))
     assert (done.returncode, done.stdout) == (0, "One.\nTwo.\n"), done.stderr
     assert "<- error: desk__price" in done.stderr
-    assert said(provider, "tool") == ["Error: No kiwi.\x1b[2J"]
+    assert said(provider, "tool") == ["Error: No kiwi.\\x1b[2J"]
     assert KEY not in done.stderr
 
 

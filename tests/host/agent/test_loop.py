@@ -521,8 +521,8 @@ async def test_a_server_s_question_comes_to_one_place_with_the_call_of_the_model
     async with hosted({"desk": server}, on_input_request=answer) as host:
         await host.run(model, "Go.", caller="alice")
     assert model.told == ["Hello Ada"]
-    ((name, _, caller, _),) = asked[0].calls
-    assert (asked[0].server, name, caller) == ("desk", "desk__greet", "alice")
+    (call,) = asked[0].calls
+    assert (asked[0].server, call.name, call.caller) == ("desk", "desk__greet", "alice")
 
 
 # ---------------------------------------------------------------- tasks

@@ -39,7 +39,8 @@ def accepted(*named: tuple[str, str]) -> PinRecord:
 
 
 def held(record: PinRecord, found: dict[str, Definition], **options: Any) -> dict[str, HeldItem]:
-    return compare(record, found, **{"first": "accept", "now": NOW, **options}).held
+    given: dict[str, Any] = {"first": "accept", "now": NOW, **options}
+    return compare(record, found, **given).held
 
 
 READ, SEND = ("read", "Reads a file."), ("send", "Sends a mail.")
@@ -141,10 +142,12 @@ def test_each_caller_may_have_a_variant_and_each_is_accepted_for_itself() -> Non
     assert held(record, tools(READ))["read"].state == "changed"
 
 
-def test_only_what_a_person_has_seen_is_accepted() -> None:
+@pytest.mark.parametrize("order", [("Second.", "Third."), ("Third.", "Second.")])
+def test_only_what_a_person_has_seen_is_accepted(order: tuple[str, str]) -> None:
+    record = accepted(READ)
+    for text in order:
+        record = compare(record, tools(("read", text)), first="accept", now=NOW).record
     seen, later = tools(("read", "Second.")), tools(("read", "Third."))
-    record = compare(accepted(READ), seen, first="accept", now=NOW).record
-    record = compare(record, later, first="accept", now=NOW).record
     record, done = accept_pending(record, [("read", seen["read"].digest), ("x", "y")], NOW)
     assert done == [("read", seen["read"].digest)]
     assert held(record, seen) == {}
@@ -231,7 +234,7 @@ def test_ten_thousand_lists_of_200_definitions_raise_no_alarm() -> None:
         assert (len(first.first_seen), first.held) == (len(definitions), {})
         records[kind] = decode_record(encode_record(first.record))
     # Written in so many ways, in any order and on any number of pages.
-    written = {
+    written: dict[ItemKind, list[list[str]]] = {
         kind: [[rewritten(one, rng) for one in definitions] for _ in range(20)]
         for kind, definitions in made.items()
     }

@@ -1,9 +1,9 @@
 """`colonnade chat`: a conversation with a model that can call the tools of servers.
 
 Rules: the available tools, and each call, are shown (R0139, R0140), and a call is made after the
-user has approved it (`chat_consent`). Stdout has the output of the model, and nothing else. An
-error or an interrupt ends the turn, not the conversation. The API key is never printed. Text from
-a model or a server never controls the terminal.
+user has approved it in the inbox of the host (`inbox_prompt`), or by a rule. Stdout has the output
+of the model, and nothing else. An error or an interrupt ends the turn, not the conversation. The
+API key is never printed. Text from a model or a server never controls the terminal.
 """
 
 import asyncio
@@ -13,18 +13,22 @@ import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import click
-from msgspec import UNSET
+from msgspec.structs import replace
 
 from colonnade.auth.client.login import Auth
 from colonnade.cli.commands.add import name_for
 from colonnade.cli.connections import load_config_for, login_for, show_problems
-from colonnade.cli.elicitation import elicitation_handler
 from colonnade.cli.errors import INTERRUPTED, CliError, exit_code
+from colonnade.cli.inbox_prompt import (
+    ShownRules,
+    TerminalApprovals,
+    argument_lines,
+    indent,
+)
 from colonnade.cli.options import (
     Action,
     ConnectionOptions,
@@ -53,167 +57,17 @@ from colonnade.host.agent.prompts import introduction, prompt_messages, with_res
 from colonnade.host.config.settings import Config, ServerEntry, Settings
 from colonnade.host.host import Host
 from colonnade.host.input_requests import HostInputRequest
+from colonnade.host.policy.approval_config import make_inbox
+from colonnade.host.policy.inbox import Inbox
+from colonnade.host.policy.rules import Policy, Rule
 from colonnade.host.servers.listings import HostTool
 from colonnade.ports import Store
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode
-from colonnade.providers.tool_calls import content_parts, part_as_text
 from colonnade.text import clean, cut, first_line, one_line
 
 if TYPE_CHECKING:  # most chats have no tasks
     from colonnade.host.tasks import HostTask
-
-# The most characters of a call that are shown at once; `show` prints the rest.
-MAX_SHOWN: Final = 4_000
-# Invalid answers before the call is rejected.
-MAX_TRIES: Final = 10
-
-YES: Final = frozenset({"y", "yes"})
-NO: Final = frozenset({"", "n", "no"})
-ALWAYS: Final = frozenset({"a", "always"})
-SHOW: Final = frozenset({"s", "show"})
-
-
-class CallRejected(Refused):
-    """The user rejected the call, or there is no user."""
-
-
-class CallApproval:
-    """Asks the user before each call. `lock` is held while a question is open."""
-
-    def __init__(self, terminal: Terminal, lock: asyncio.Lock, *, yes: bool = False) -> None:
-        self._terminal = terminal
-        self._lock = lock
-        self._yes = yes
-        # Tools that are always allowed: the name of each, and its definition at that time.
-        self._allowed: dict[str, bytes] = {}
-        # Calls that run, and when each was approved.
-        self._since: dict[int, tuple[ModelCall, float]] = {}
-
-    async def ask(self, call: ModelCall) -> None:
-        """Show a call, and ask the user. Raises `CallRejected`."""
-        await self._ask(call)
-        self._since[id(call)] = call, monotonic()
-
-    def seconds(self, call: ModelCall) -> float:
-        """The duration of a finished call, without the time that the user took to decide."""
-        found = self._since.pop(id(call), None)
-        return call.seconds if found is None else monotonic() - found[1]
-
-    async def _ask(self, call: ModelCall) -> None:
-        async with self._lock:
-            self._show(call)
-            if self._yes:
-                return
-            if not self._terminal.can_ask:
-                self._terminal.note(
-                    "  rejected: there is no terminal to ask in; --yes approves every call\n"
-                )
-                raise CallRejected("there is no user to approve the call")
-            if self._allowed.get(call.name) == encode(call.tool):
-                self._terminal.note("  (always approved)\n")
-                return
-            await self._decide(call)
-
-    def forget(self) -> None:
-        """Start a new conversation: nothing is approved."""
-        self._allowed.clear()
-        self._since.clear()
-
-    async def _decide(self, call: ModelCall) -> None:
-        reads = is_read_only(call.tool)
-        if reads:
-            self._terminal.note("  (the tool declares itself read-only)\n")
-        choices = "yes, no or always (for this tool)" if reads else "yes or no"
-        for _ in range(MAX_TRIES):
-            answer = await self._terminal.ask(f"  call it? {choices} [no] ")
-            choice = "no" if answer is None else answer.lower()
-            if choice in SHOW:
-                self._terminal.note(indent("\n".join(argument_lines(call.arguments))))
-            elif choice in YES:
-                return
-            elif reads and choice in ALWAYS:
-                self._allowed[call.name] = encode(call.tool)
-                return
-            elif choice in NO:
-                break
-        raise CallRejected("the user rejected the call")
-
-    def _show(self, call: ModelCall) -> None:
-        terminal = self._terminal
-        name, server = one_line(call.name), one_line(call.server)
-        terminal.note(f"{terminal.emphasis(f'-> {name}')} (server {server})\n")
-        text = "\n".join(argument_lines(call.arguments))
-        if len(text) > MAX_SHOWN:
-            left = len(text) - MAX_SHOWN
-            terminal.note(indent(text[:MAX_SHOWN]))
-            terminal.note(f"  (and {left} more characters; type show to see them)\n")
-        elif text:
-            terminal.note(indent(text))
-
-
-def argument_lines(arguments: dict[str, Any]) -> list[str]:
-    """Arguments as JSON, one per line, exactly as they are sent."""
-    return [f"{clean(name)} = {clean(encode(value).decode())}" for name, value in arguments.items()]
-
-
-def is_read_only(tool: HostTool | None) -> bool:
-    """Whether a tool declares itself read-only, which is not proof (R0294)."""
-    annotations = tool.annotations if tool is not None else None
-    return annotations is not None and annotations.read_only_hint is True
-
-
-def indent(text: str) -> str:
-    """Text from a model or server, indented, so that it cannot look like our own output."""
-    return "".join(f"  | {line}\n" for line in text.splitlines())
-
-
-async def approve_sampling(
-    model: OpenAICompatible,
-    params: t.CreateMessageRequestParams,
-    server_name: str,
-    terminal: Terminal,
-) -> t.CreateMessageResult:
-    """Answer a sampling request, if the user approves the request and the result. Raises
-    `Declined`."""
-    if not terminal.can_ask:
-        terminal.note(
-            f"colonnade: {server_name} requests sampling; declined, because there is no terminal\n"
-        )
-        raise Declined("there is no user to ask")
-    terminal.note(f"{terminal.emphasis(f'{server_name} requests sampling from your model:')}\n")
-    if params.system_prompt:
-        terminal.note(_format_message("system", params.system_prompt))
-    for message in params.messages:
-        given: Any = message.content
-        blocks = cast("list[t.ContentBlock]", given if isinstance(given, list) else [given])
-        terminal.note(
-            _format_message(
-                message.role, "\n".join(map(part_as_text, content_parts(blocks, UNSET)))
-            )
-        )
-    terminal.note(f"  (at most {params.max_tokens} tokens)\n")
-    await _agree(terminal, "  send it to the model? yes or no [no] ")
-    try:
-        result = await model.sample(params)
-    except ColonnadeError as error:
-        terminal.note(f"colonnade: {error_message(error)}\n")
-        raise Declined("the model failed") from None
-    assert isinstance(result.content, t.TextContent), "no tools were given to the model"
-    terminal.note(_format_message("assistant", result.content.text))
-    await _agree(terminal, f"  send this to {server_name}? yes or no [no] ")
-    return result
-
-
-async def _agree(terminal: Terminal, prompt: str) -> None:
-    if (await terminal.ask(prompt) or "").lower() not in YES:
-        raise Declined("the user declined")
-
-
-def _format_message(role: str, text: str) -> str:
-    """A message, indented below its role."""
-    return f"  {one_line(role)}:\n{indent(clean(text, lines=True).strip())}"
-
 
 # ---------------------------------------------------------------- chat
 
@@ -364,26 +218,74 @@ def choose_model(given: ModelOptions) -> OpenAICompatible:
         raise CliError(clean(str(error))) from None
 
 
-async def _chat(config: Config, model: OpenAICompatible, terminal: Terminal, *, yes: bool) -> int:
-    asking = asyncio.Lock()
+def chat_policy() -> Policy:
+    """The rules of a chat without rules of its own: each call of the model, sampling and roots are
+    asked about. Prompts and resources are used by the user alone."""
+    return Policy(
+        [
+            Rule("allow", prompts="*", name="prompts of the user"),
+            Rule("allow", resources="**", name="resources of the user"),
+            Rule("ask", requests=["sampling", "roots"], name="requests of servers"),
+        ],
+        default="ask",
+    )
 
-    async def on_input_request(question: HostInputRequest) -> object:
-        async with asking:
-            return await _answer_input_request(question, model, terminal)
+
+async def _chat(config: Config, model: OpenAICompatible, terminal: Terminal, *, yes: bool) -> int:
+    inbox = make_inbox(config.approvals) if config.approvals is not None else None
+    approvals = TerminalApprovals(terminal, inbox=inbox, yes=yes)
+    # Rules of the files replace ours: of both, the strictest decision would count.
+    policy = chat_policy() if config.policy is None else None
+    if config.policy is not None:
+        config = replace(config, policy=ShownRules(config.policy, terminal))
+
+    async def on_input_request(request: HostInputRequest) -> object:
+        if isinstance(request.params, t.ElicitRequestParams):
+            return await approvals.answer_input(request)
+        return await _sample(model, request.params, terminal)
 
     def auth(url: str) -> Auth | None:
         return login_for(url, terminal, ask=len(config.entries) == 1)
 
     async with (
         _task_store() as store,
-        Host(config, on_input_request=on_input_request, auth=auth, store=store) as host,
+        _closing(approvals.inbox),
+        Host(
+            config,
+            on_input_request=on_input_request,
+            auth=auth,
+            store=store,
+            policy=policy,
+            inbox=approvals,
+        ) as host,
     ):
-        chat = Chat(host, model, terminal, CallApproval(terminal, asking, yes=yes))
+        chat = Chat(host, model, terminal, approvals)
         await chat.begin()
         if store is not None and (storage_folder() / CHAT_FILE).exists():
             await chat.mention_tasks()
         with _interrupting(chat):
             return await chat.run()
+
+
+@asynccontextmanager
+async def _closing(inbox: Inbox) -> "AsyncGenerator[None]":
+    try:
+        yield
+    finally:
+        await inbox.close()
+        await inbox.store.close()
+
+
+async def _sample(
+    model: OpenAICompatible, params: t.CreateMessageRequestParams, terminal: Terminal
+) -> t.CreateMessageResult:
+    """The text of the model for a sampling request that the user has approved. Raises
+    `Declined`."""
+    try:
+        return await model.sample(params)
+    except ColonnadeError as error:
+        terminal.note(f"colonnade: {error_message(error)}\n")
+        raise Declined("the model failed") from None
 
 
 @asynccontextmanager
@@ -405,29 +307,16 @@ async def _task_store() -> "AsyncGenerator[Store | None]":
         await store.close()
 
 
-async def _answer_input_request(
-    question: HostInputRequest, model: OpenAICompatible, terminal: Terminal
-) -> object:
-    """Answer an input request in the terminal, with the name of the server and its calls."""
-    calls = ", ".join(one_line(call.name) for call in question.calls)
-    server_name = (
-        f"{one_line(question.server)} (for {calls})" if calls else one_line(question.server)
-    )
-    if isinstance(question.params, t.ElicitRequestParams):
-        return await elicitation_handler(terminal, lambda: server_name)(question.params)
-    return await approve_sampling(model, question.params, server_name, terminal)
-
-
 class Chat:
     """One conversation."""
 
     def __init__(
-        self, host: Host, model: OpenAICompatible, terminal: Terminal, approval: CallApproval
+        self, host: Host, model: OpenAICompatible, terminal: Terminal, approvals: TerminalApprovals
     ) -> None:
         self._host = host
         self._model = model
         self._terminal = terminal
-        self._approval = approval
+        self._approvals = approvals
         self._messages: list[Message] = []
         self._turn: asyncio.Task[int] | None = None
         # Whether Ctrl-C was pressed at this prompt before.
@@ -526,7 +415,6 @@ class Chat:
             turn = await self._host.run(
                 self._model,
                 list(self._messages),
-                on_call=self._approval.ask,
                 on_result=self._show_result,
                 on_progress=self._show_progress,
                 on_message=self._on_message,
@@ -556,16 +444,17 @@ class Chat:
     def _show_result(self, call: ModelCall) -> None:
         """Print the result of a call (R0140)."""
         terminal, result = self._terminal, call.result
-        if isinstance(call.error, CallRejected):
+        decision_s = self._approvals.decision_s(call.name, call.arguments)
+        if isinstance(call.error, Refused) and call.error.reason in ("approval", "no_approver"):
             return  # the user knows
         summary = first_line(result.text) or ", ".join(block.type for block in result.content)
         more = len(result.text.strip().splitlines()) - 1
         lines = f" (and {_count(more, 'more line')})" if more > 0 else ""
         name = one_line(call.name)
         if not call.server:  # a search, or an unknown tool: it was not shown before
-            name = " ".join([name, *argument_lines(call.arguments)])
+            name = " ".join([name, *argument_lines(encode(call.arguments).decode())])
         mark = "<- error:" if result.is_error else "<-"
-        line = f"{mark} {name} {self._approval.seconds(call):.1f} s: {summary}"
+        line = f"{mark} {name} {max(call.seconds - decision_s, 0.0):.1f} s: {summary}"
         terminal.note(f"{cut(line, (terminal.width or 100) - 20)}{lines}\n")
 
     # ------------------------------------------------------------ commands
@@ -576,7 +465,7 @@ class Chat:
     async def _new(self, _: str) -> None:
         instructions = introduction(self._host.instructions, await self._host.list_tools())
         self._messages = [{"role": "system", "content": instructions}]
-        self._approval.forget()
+        self._approvals.remembered.forget_session()
 
     async def _show_tools(self, words: str) -> None:
         tools = await (self._host.search(words) if words else self._host.list_tools())

@@ -18,7 +18,7 @@ from colonnade.cli.options import Action, complete_file
 from colonnade.cli.terminal import Terminal
 from colonnade.errors import ColonnadeError
 from colonnade.host.config.explain import explain as explain_servers
-from colonnade.host.config.explain import line, render
+from colonnade.host.config.explain import line, render, short
 from colonnade.host.config.formats import existing_files
 from colonnade.host.config.lookups import Input
 from colonnade.host.config.reader import ConfigReader
@@ -123,11 +123,18 @@ def explain_files(files: Sequence[str], *, everything: bool, as_json: bool) -> i
         servers = explain_servers(reader, trust_prompt, everything=everything)
         code = max(code, FAILED if any(not one.server for one in config.problems) else 0)
         if as_json:
-            programs.append({"program": program, "servers": servers, **_problems_to_json(config)})
+            found = {"program": program, "servers": servers, **_problems_to_json(config)}
+            if config.policy is not None:
+                found["policy"] = {"version": config.policy.version, "files": _with_rules(reader)}
+            programs.append(found)
             continue
         if program:
             terminal.write(terminal.heading(f"{program}\n\n"))
         terminal.write(render(servers, home=home, folder=folder))
+        for file in _with_rules(reader):
+            name = short(file, home, folder)
+            hint = f"colonnade policy ls {quote(name)} shows its rules"
+            terminal.write(f"{clean(f'{name} has a policy; {hint}')}\n\n")
         _print_problems(terminal, config, reader)
     if not groups and not as_json:
         terminal.write("no servers are configured for this folder\n")
@@ -135,6 +142,11 @@ def explain_files(files: Sequence[str], *, everything: bool, as_json: bool) -> i
         value = programs if not files else {k: v for k, v in programs[0].items() if k != "program"}
         _show_json(terminal, value)
     return code
+
+
+def _with_rules(reader: ConfigReader) -> list[str]:
+    """The files that have a policy and are used."""
+    return [one.file for one in reader.used if one.policy is not None]
 
 
 def _print_problems(terminal: Terminal, config: Config, reader: ConfigReader | None = None) -> None:

@@ -66,7 +66,8 @@ def _parse(parse: Callable[[str], T], value: str) -> T:
         raise CliError(str(error)) from None
 
 
-def _port(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+def parse_port(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    """A port. Raises `CliError`."""
     if value is None:
         return None
     from colonnade.transport.http_server.settings import read_port
@@ -176,7 +177,7 @@ COLONNADE_SSL_KEYFILE.
 @click.option(
     "--port",
     metavar="NUMBER",
-    callback=_port,
+    callback=parse_port,
     help="Port to listen on; 0 for any free port.  [default: 8000]",
 )
 @click.option("--path", help="Path of the MCP endpoint.  [default: /mcp]")
@@ -565,7 +566,7 @@ def _serve(
     try:
         return INTERRUPTED if run_user_code(server, reporter, serve) else 0
     except LocalProtocolError as error:
-        raise _serve_error(error, settings) from None
+        raise serve_error(error, settings) from None
 
 
 def server_of(loaded: "Server | HttpApp") -> "Server":
@@ -621,7 +622,7 @@ def _application(
     return loaded
 
 
-def _serve_error(error: LocalProtocolError, settings: ServeSettings) -> CliError:
+def serve_error(error: LocalProtocolError, settings: ServeSettings) -> CliError:
     """What prevents serving, with the options of the command line."""
     from colonnade.protocol.http.security import HostNamesRequired
     from colonnade.transport.http_server.runner import AddressError

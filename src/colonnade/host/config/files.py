@@ -8,7 +8,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from colonnade.host.config import entry as documents
 from colonnade.host.config.entry import EntryDraft, Origin, SourceNode, read_entry
@@ -20,10 +20,19 @@ from colonnade.host.config.formats import (
     SETTINGS,
     FileRole,
     Syntax,
+    ValueKind,
     file_role,
+    scalar_value,
 )
+from colonnade.host.config.gateway_table import read_gateway
 from colonnade.host.config.lookups import Input, inputs_of
-from colonnade.host.config.settings import ConfigSyntaxError, HostProblem, Place
+from colonnade.host.config.settings import (
+    ConfigSyntaxError,
+    GatewaySettings,
+    HostProblem,
+    PinsTable,
+    Place,
+)
 
 # Claude Code keeps all of its state in the same file; this is many times its size.
 MAX_OWN_BYTES: Final = 64 * 1024 * 1024
@@ -32,6 +41,10 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 
 # A file that cannot be parsed and has this may deny what nothing else denies.
 POLICY_HEADER: Final = b"[policy"
+# What `colonnade.toml` has at its top.
+OWN_TABLES: Final = (
+    *("include", "servers", "defaults", "gateway", "policy", "audit", "approvals", "pins"),
+)
 
 MCP_SERVERS, VSCODE_SERVERS, CODEX_SERVERS = "mcpServers", "servers", "mcp_servers"
 
@@ -58,9 +71,14 @@ class ConfigFile:
         self.drafts: list[EntryDraft] = []
         self.includes: list[tuple[str, SourceNode]] = []
         self.defaults: EntryDraft | None = None
+        self.audit: SourceNode | None = None
+        self.gateway: GatewaySettings | None = None
         # The `[[policy]]` of the file, and whether it may have one that could not be read.
         self.policy: SourceNode | None = None
         self.has_broken_policy: bool = False
+        # Its `[approvals]`.
+        self.approvals: SourceNode | None = None
+        self.pins: PinsTable | None = None
         self.inputs: dict[str, Input] = {}
         self.problems: list[HostProblem] = []
         self.warnings: list[HostProblem] = []
@@ -206,20 +224,32 @@ def _read_own(source: ConfigFile, root: SourceNode) -> None:
         "colonnade", NAMED if source.file_role.scope == NAMED else source.file_role.scope
     )
     for key, node in (root.members or {}).items():
-        if key not in ("include", "servers", "defaults", "policy"):
+        if key not in OWN_TABLES:
             hint = "; servers are tables [servers.NAME]"
             if key in KEYS["codex"] or key in ("mcp_servers", "mcpServers"):
                 hint = "; in this file, servers are tables [servers.NAME]"
             message = f"unknown key, ignored{hint}"
             source.warnings.append(HostProblem("", message, node.place))
+    source.audit = root.get("audit")
     _take(source, root.get("servers"), origin)
     source.policy = root.get("policy")
+    source.approvals = root.get("approvals")
+    pins = root.get("pins")
+    if pins is not None:
+        source.pins = _read_pins(source, pins)
     include = root.get("include")
     if include is not None:
         if include.items is None or not all(isinstance(one.value, str) for one in include.items):
             source.wrong("expected a list of paths", include.place)
         else:
             source.includes = [(item.value, item) for item in include.items]
+    gateway = root.get("gateway")
+    if gateway is not None:
+
+        def report(summary: str, node: SourceNode, hint: str) -> None:
+            source.wrong(summary, node.place, hint=hint)
+
+        source.gateway = read_gateway(gateway, report)
     defaults = root.get("defaults")
     if defaults is not None:
         draft = read_entry("", defaults, origin)
@@ -228,3 +258,24 @@ def _read_own(source: ConfigFile, root: SourceNode) -> None:
                 draft.wrong(node, "not allowed in defaults", hint="set it for each server")
         source.problems += draft.problems
         source.defaults = draft
+
+
+_PINS: Final = {"mode": ValueKind.PINS, "first": ValueKind.FIRST}
+
+
+def _read_pins(source: ConfigFile, node: SourceNode) -> PinsTable:
+    """`[pins]`. What is wrong in it is a problem, and counts as the strictest value."""
+    if node.members is None:
+        source.wrong("expected a table with mode and first", node.place)
+    found: dict[str, Any] = {}
+    for name, member in (node.members or {}).items():
+        kind = _PINS.get(name)
+        if kind is None:
+            known = ", ".join(_PINS)
+            source.wrong(f"unknown key; known keys: {known}", member.place)
+            continue
+        found[name] = scalar_value(member.value, kind)
+        if found[name] is None:
+            source.wrong(f"expected {kind.value}", member.place)
+            found[name] = "strict" if name == "mode" else "review"
+    return PinsTable(**found)

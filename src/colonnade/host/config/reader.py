@@ -24,7 +24,15 @@ from colonnade.host.config.formats import NAMED, RANKS
 from colonnade.host.config.lookups import Inputs, LookupContext, OnInput
 from colonnade.host.config.references import InvalidEnvLine, parse_env_file
 from colonnade.host.config.resolve import check_env_file, entry_of, env_path
-from colonnade.host.config.settings import Config, ConfigSyntaxError, HostProblem, ServerEntry
+from colonnade.host.config.settings import (
+    AuditSettings,
+    Config,
+    ConfigSyntaxError,
+    GatewaySettings,
+    HostProblem,
+    PinsTable,
+    ServerEntry,
+)
 from colonnade.host.config.trust import Trust, digest_of, is_trusted, requested_actions
 
 File: TypeAlias = str | os.PathLike[str]
@@ -82,7 +90,7 @@ class ConfigReader:
         self.context: LookupContext = LookupContext(env, home, inputs, {})
         self.sources: list[ConfigFile] = []
         # Those that were named and may be used.
-        self._used: list[ConfigFile] = []
+        self.used: list[ConfigFile] = []
         self.drafts: dict[str, EntryDraft] = {}
         # The problems of the entries that would be used if their file was trusted, by file.
         self.untrusted: dict[str, list[HostProblem]] = {}
@@ -91,6 +99,8 @@ class ConfigReader:
         self.included: dict[str, tuple[tuple[str, str], ...]] = {}
         self.problems: list[HostProblem] = []
         self.warnings: list[HostProblem] = []
+        # Of the first file that has one and may be used.
+        self.gateway: GatewaySettings | None = None
         # The digests and the variable names of `.env` files.
         self._digests: dict[str, str] = {}
         self._names: dict[str, tuple[str, ...]] = {}
@@ -108,21 +118,68 @@ class ConfigReader:
             self.problems += draft.problems
             self.warnings += draft.warnings
         policy = self._policy(entries)
+        audit = self._audit()
+        approvals = self._approvals()
         return Config(
             entries=entries,
             problems=_unique(self.problems),
             warnings=_unique(self.warnings),
+            gateway=self.gateway,
             policy=policy,
+            audit=audit,
+            approvals=approvals,
+            pins=self._pins(),
         )
+
+    def _audit(self) -> AuditSettings | None:
+        """The settings of the audit log, of the first file that has some: first of those that need
+        no trust, then of those that are trusted."""
+        sources = [one for one in self.sources if one.audit is not None]
+        if not sources:
+            return None
+        from colonnade.host.policy.audit_config import chosen, read_audit_table  # on use
+
+        found: list[AuditSettings] = []
+        # A file without servers is trusted without a question.
+        used = [one for one in self.used if not one.needs_trust or one.drafts]
+        for source in sorted(sources, key=lambda one: one.needs_trust):
+            assert source.audit is not None
+            if source not in used:
+                message = "not used: its file is not trusted, or is included by another one"
+                self.warnings.append(HostProblem("", message, source.audit.place))
+                continue
+            home = self._read_context.home
+            settings = read_audit_table(source.audit, home=home, problems=self.problems)
+            found += [settings] if settings is not None else []
+        return chosen(found, self.warnings)
+
+    def _pins(self) -> PinsTable | None:
+        """`[pins]` of all files that may be used: the strictest counts."""
+        found: PinsTable | None = None
+        for one in self.used:
+            if one.pins is not None:
+                found = one.pins if found is None else found.combine(one.pins)
+        return found
 
     def _policy(self, servers: Iterable[str]) -> Any:
         """The rules of all files that may be used; None if there are none."""
-        files = [one for one in self._used if one.policy is not None or one.has_broken_policy]
+        files = [one for one in self.used if one.policy is not None or one.has_broken_policy]
         if not files:
             return None
         from colonnade.host.policy.rule_config import policy_of
 
         return policy_of(files, servers, self.problems, self.warnings)
+
+    def _approvals(self) -> Any:
+        """The `[approvals]` of the files that may be used; None if there are none."""
+        files = [one for one in self.used if one.approvals is not None]
+        # A file without servers is trusted without a question.
+        files = [one for one in files if not one.needs_trust or one.drafts]
+        if not files:
+            return None
+        from colonnade.host.policy.approval_config import approvals_of
+
+        return approvals_of(files, self.problems, self.warnings)
 
     def _absolute(self, path: str) -> str:
         if path == "~" or path.startswith(("~/", "~\\")):
@@ -161,6 +218,12 @@ class ConfigReader:
             if part.policy is not None:
                 message = "an included file cannot have a policy; name both files instead"
                 self.problems.append(HostProblem("", message, part.policy.place))
+            if part.approvals is not None:
+                message = "an included file cannot have [approvals]; name both files instead"
+                self.problems.append(HostProblem("", message, part.approvals.place))
+            if part.pins is not None:
+                message = "an included file cannot have pins; name both files instead"
+                self.problems.append(HostProblem("", message, node.place))
         if source.needs_trust:
             if not self._is_trusted(source, [source, *parts]):
                 return []
@@ -169,8 +232,9 @@ class ConfigReader:
             usable = [
                 part for part in parts if not part.needs_trust or self._is_trusted(part, [part])
             ]
-        self._used.append(source)
+        self.used.append(source)
         self._check_env_files(source, *usable)
+        self.gateway = self.gateway or source.gateway
         return self._own(source, usable) if source.includes or source.defaults else source.drafts
 
     def _own(self, source: ConfigFile, parts: Sequence[ConfigFile]) -> list[EntryDraft]:

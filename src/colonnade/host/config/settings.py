@@ -44,6 +44,8 @@ PinsSetting: TypeAlias = Literal["strict", "warn", "off"]
 ContainSetting: TypeAlias = Literal["neutralise", "mark", "off"]
 # The setting `roots` for the roots of the client that a call comes from.
 ROOTS_OF_CALLER: Final = "caller"
+# What happens to a definition that was never seen: accepted, or it waits for a person.
+FirstSetting: TypeAlias = Literal["accept", "review"]
 
 # Long enough for a package manager to install the server first.
 START_S = 60.0
@@ -178,14 +180,78 @@ class ServerEntry(Struct, frozen=True, kw_only=True, eq=False):
     login: LoginSettings | None = None
 
 
+class AuditSettings(Struct, frozen=True, kw_only=True):
+    """The table `[audit]`: the folder of the audit log and the file of its heads, both absolute and
+    empty for the default, and the arguments of `AuditLog`."""
+
+    path: str
+    required: bool
+    contents: str
+    redact: tuple[str, ...]
+    heads: str
+    place: Place
+
+
+class PinsTable(Struct, frozen=True, kw_only=True):
+    """`[pins]` of `colonnade.toml`: what happens to definitions that were not accepted, and to
+    those that were never seen."""
+
+    mode: PinsSetting = "strict"
+    first: FirstSetting = "accept"
+
+    def combine(self, other: "PinsTable") -> "PinsTable":
+        """Both together: the stricter of each."""
+        rank = _STRICTNESS.index
+        return PinsTable(
+            mode=self.mode if rank(self.mode) <= rank(other.mode) else other.mode,
+            first=self.first if rank(self.first) <= rank(other.first) else other.first,
+        )
+
+
+# The strictest first.
+_STRICTNESS = ("strict", "warn", "off", "review", "accept")
+
+
+class GatewayAuthSettings(Struct, frozen=True, kw_only=True):
+    """The issuer of the tokens that clients send, and the scopes that each of them needs."""
+
+    issuer: str
+    scopes: tuple[str, ...] = ()
+
+
+class GatewaySettings(Struct, frozen=True, kw_only=True):
+    """The settings of a gateway; None and empty are the defaults of `Gateway`.
+
+    - `url` is the URL of the endpoint as clients write it; it needs one with `auth`.
+    - `instructions` are a text, or "gathered": those of all servers.
+    - `store` is where state is kept: `memory`, `sqlite:PATH`, or the URL of a Redis server.
+    - `views` are further endpoints, each with some of the servers.
+    """
+
+    name: str | None = None
+    url: str | None = None
+    name_limit: int | None = None
+    page_size: int | None = None
+    instructions: str | None = None
+    store: str | None = None
+    auth: GatewayAuthSettings | None = None
+    views: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+
+
 class Config(Struct, frozen=True, kw_only=True, eq=False):
     """The servers of a host, in the order of their files, and the problems of others.
 
     `warnings` are harmless: a key that is not known, for example. `policy` are the rules of
-    `colonnade.toml` (a `RuleSet` of `host.policy`), None if no file has any.
+    `colonnade.toml` (a `RuleSet` of `host.policy`), None if no file has any; `audit` are the
+    settings of the audit log, if there is to be one, `approvals` is the table `[approvals]`
+    (`ApprovalSettings`), and `pins` is `[pins]`; `gateway` is the table of that name.
     """
 
     entries: Mapping[str, ServerEntry]
     problems: tuple[HostProblem, ...] = ()
     warnings: tuple[HostProblem, ...] = ()
+    gateway: GatewaySettings | None = None
     policy: Any = None
+    audit: AuditSettings | None = None
+    approvals: Any = None
+    pins: PinsTable | None = None

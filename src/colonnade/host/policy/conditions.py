@@ -36,12 +36,17 @@ HINTS: Final[Mapping[str, bool]] = {
 }
 COMPARISONS: Final = ("min", "max", "above", "below", "not", "present")
 
+_SCALARS = (str, int, float)
+NO_BOUNDS: Final = (None, None, None, None)
+
 Strings: TypeAlias = str | Sequence[str]
 
 
 def as_strings(value: Strings, what: str) -> tuple[str, ...]:
     """One string or several. Raises `InvalidArgumentType`."""
-    many = (value,) if isinstance(value, str) else tuple(value)
+    given: object = value
+    is_several = isinstance(given, list | tuple | set | frozenset)
+    many = tuple(value) if is_several else cast("tuple[str, ...]", (value,))
     if not all(isinstance(cast("object", one), str) for one in many):
         raise InvalidArgumentType(f"{what}: expected a string or several", argument=what)
     if not many:
@@ -279,37 +284,47 @@ def _hint(annotations: t.ToolAnnotations | None, hint: str) -> bool:
 # ---------------------------------------------------------------- arguments
 
 
-class Comparison(NamedTuple):
+class ValueComparison:
     """What a value must be: one of `equal` (patterns, numbers, booleans), within the bounds, and
     none of `excluded`. `present` alone is about whether there is a value."""
 
-    equal: tuple["TextPattern | bool | int | float", ...] = ()
-    minimum: float | None = None
-    maximum: float | None = None
-    above: float | None = None
-    below: float | None = None
-    excluded: tuple["TextPattern | bool | int | float", ...] = ()
-    present: bool | None = None
+    __slots__ = ("_bounds", "_equal", "_excluded", "_has_bounds", "present")
+
+    def __init__(
+        self,
+        equal: tuple["TextPattern | bool | int | float", ...] = (),
+        bounds: tuple[float | None, float | None, float | None, float | None] = NO_BOUNDS,
+        excluded: tuple["TextPattern | bool | int | float", ...] = (),
+        present: bool | None = None,
+    ) -> None:
+        self._equal = equal
+        # min, max, above, below
+        self._bounds = bounds
+        self._has_bounds = any(one is not None for one in bounds)
+        self._excluded = excluded
+        self.present: bool | None = present
 
     def readings(self, value: Any, *, strict: bool) -> int:
         """The readings in which a value meets it; with `strict` a string counts as the number that
         it is, since a server may read it so."""
         found = EVERY_READING
-        if self.equal:
-            found &= _equal(self.equal, value, strict=strict)
-        if self.excluded:
-            found &= ~_equal(self.excluded, value, strict=not strict)
-        if any(one is not None for one in (self.minimum, self.maximum, self.above, self.below)):
-            found &= EVERY_READING if self._is_within(_number(value, strict=strict)) else 0
+        if self._equal:
+            found = _equal(self._equal, value, strict=strict)
+        if self._excluded:
+            found &= ~_equal(self._excluded, value, strict=not strict)
+        if self._has_bounds and not self._is_within(_number(value, strict=strict)):
+            return 0
         return found
 
     def _is_within(self, number: float | None) -> bool:
+        if number is None:
+            return False
+        low, high, above, below = self._bounds
         return (
-            number is not None
-            and (self.minimum is None or number >= self.minimum)
-            and (self.maximum is None or number <= self.maximum)
-            and (self.above is None or number > self.above)
-            and (self.below is None or number < self.below)
+            (low is None or number >= low)
+            and (high is None or number <= high)
+            and (above is None or number > above)
+            and (below is None or number < below)
         )
 
 
@@ -346,14 +361,27 @@ class ArgumentCondition(NamedTuple):
 
     path: str
     steps: tuple[str, ...]
-    comparison: Comparison
+    comparison: ValueComparison
     strict: bool
+    is_plain: bool
     on_arguments: bool = True
     on_item: bool = True
 
+    @classmethod
+    def of(cls, path: str, comparison: ValueComparison, *, strict: bool) -> "ArgumentCondition":
+        """The condition on a path. Raises `InvalidArgument`."""
+        steps = argument_steps(path)
+        is_plain = len(steps) == 1 and steps[0] != "*" and comparison.present is None
+        return cls(path, steps, comparison, strict, is_plain)
+
     def readings(self, request: PolicyRequest) -> int:
         """The readings in which the values meet it."""
-        values = list(_values(request.decoded_arguments, self.steps))
+        arguments = request.decoded_arguments
+        if self.is_plain:  # as most are: one member, with a string or a number
+            value = arguments.get(self.steps[0])
+            if isinstance(value, _SCALARS):
+                return self.comparison.readings(value, strict=self.strict)
+        values = list(_values(arguments, self.steps))
         if self.comparison.present is not None:
             return EVERY_READING if bool(values) is self.comparison.present else 0
         if self.strict:
@@ -426,10 +454,10 @@ def _leaves(values: Iterable[Any]) -> Iterator[Any]:
             yield value
 
 
-def comparison_of(given: Any, path: str, *, strict: bool) -> Comparison:
+def comparison_of(given: Any, path: str, *, strict: bool) -> ValueComparison:
     """What an argument must be, as it is written in a rule. Raises `InvalidArgument`."""
     if not isinstance(given, Mapping):
-        return Comparison(equal=_expected(given, path, strict=strict))
+        return ValueComparison(equal=_expected(given, path, strict=strict))
     table = cast("Mapping[str, Any]", given)
     unknown = [one for one in table if one not in COMPARISONS]
     if unknown or not table:
@@ -444,7 +472,7 @@ def comparison_of(given: Any, path: str, *, strict: bool) -> Comparison:
         raise InvalidArgument(f"{path}.present: expected true or false", argument="arguments")
     if present is not None and len(table) > 1:
         raise InvalidArgument(f"{path}: 'present' stands alone", argument="arguments")
-    return Comparison((), low, high, above, below, excluded, present)
+    return ValueComparison((), (low, high, above, below), excluded, present)
 
 
 def _several(given: Any) -> list[Any]:

@@ -188,7 +188,7 @@ _WORDS: Final = frozenset({"description", "title", "$comment"})
 # ---------------------------------------------------------------- what servers send
 
 
-class Contain:
+class Containment:
     """Contains what the servers of a host send, in the mode of each; `max_text` is how many
     characters one result may have."""
 
@@ -310,8 +310,9 @@ class Contain:
 
     def error(self, error: RemoteError) -> RemoteError:
         """An error of a server: the given one, if nothing is hidden in its message."""
-        message = self.text(error.message)
-        if message == error.message:
+        sent = error.message
+        message = self.text(sent)
+        if message == sent:
             return error
         contained = error.copy()
         contained.message = message
@@ -323,16 +324,16 @@ class Contain:
 class ServerContainment:
     """The containment of each server of a host, by key: its setting, or the default."""
 
-    def __init__(self, default: Contain) -> None:
+    def __init__(self, default: Containment) -> None:
         self._default = default
-        self._by_key: dict[str, Contain] = {}
+        self._by_key: dict[str, Containment] = {}
 
     def add(self, key: str, mode: ContainMode | None) -> None:
         """Use the setting of a server."""
         default = self._default
-        self._by_key[key] = default if mode is None else Contain(mode, default.max_text)
+        self._by_key[key] = default if mode is None else Containment(mode, default.max_text)
 
-    def of(self, key: str) -> Contain:
+    def of(self, key: str) -> Containment:
         """The containment of a server."""
         return self._by_key.get(key, self._default)
 
@@ -414,7 +415,7 @@ def _call_result(one: _Pass, result: t.CallToolResult) -> t.CallToolResult:
     content = [_block(one, block) for block in result.content]
     if result.structured_content is not UNSET:
         one.data(result.structured_content)
-    return replace(result, content=content)
+    return replace(result, content=content) if one.found else result
 
 
 def _prompt_result(one: _Pass, result: t.GetPromptResult) -> t.GetPromptResult:
@@ -475,7 +476,7 @@ def confusable(names: Iterable[str]) -> list[tuple[str, str]]:
     return pairs
 
 
-def contain_all(contain: Contain, items: Sequence[T]) -> Sequence[T]:
+def contain_all(contain: Containment, items: Sequence[T]) -> Sequence[T]:
     """All definitions of a list; the given list, if nothing is hidden in them."""
     shown = [contain.definition(item) for item in items]
     return items if all(a is b for a, b in zip(shown, items, strict=True)) else shown

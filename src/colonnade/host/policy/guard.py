@@ -12,7 +12,8 @@ router raises the one for a name that does not exist. Without a way to ask, `ask
 
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -22,7 +23,7 @@ from msgspec.structs import replace
 
 from colonnade.errors import ColonnadeError, Declined, Fault, FaultKind, Refused, RemoteError
 from colonnade.host.config.settings import ServerEntry
-from colonnade.host.policy.containment import Contain, ServerContainment, contain_all
+from colonnade.host.policy.containment import Containment, ServerContainment, contain_all
 from colonnade.host.policy.pin_guard import PinGuard
 from colonnade.host.policy.pins import Pins
 from colonnade.host.policy.request import (
@@ -38,6 +39,7 @@ from colonnade.host.policy.request import (
     digest_of,
     server_identity,
 )
+from colonnade.host.policy.steps import HiddenNow, RequestSteps, denied, no_approver
 from colonnade.host.servers.generation import Generation, HostedServer, Nameable
 from colonnade.host.servers.listings import (
     ListedItems,
@@ -51,7 +53,7 @@ from colonnade.host.servers.supervisor import BeforeSend
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.input_requests import InputRequest, input_requests_in
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.revision import NEWEST
 
@@ -61,6 +63,8 @@ log: logging.Logger = logging.getLogger("colonnade.host")
 MAX_VIEWS = 1000
 # Servers and definitions of one view that are remembered; a host has fewer, or is read again.
 MAX_REMEMBERED = 10_000
+
+_STRICTNESS: Mapping[str, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 LISTS: Mapping[ListKind, tuple[str, ItemKind]] = {
     "tools": ("tools/list", "tool"),
@@ -79,6 +83,8 @@ NAMED_METHODS: Mapping[str, Literal["tool", "prompt"]] = {
     "tools/call": "tool",
     "prompts/get": "prompt",
 }
+# Asked about if there is a person to ask and no rule: what they reveal leaves the user's hands.
+REVIEWED_METHODS = frozenset({"sampling/createMessage", "roots/list"})
 # Never asked about: a completion has no effect.
 UNASKED_METHODS = frozenset({"completion/complete"})
 
@@ -119,10 +125,6 @@ class GuardedResult(NamedTuple):
 
     result: t.ProtocolType
     untouched: t.ProtocolType
-
-
-class HiddenNow(Refused):
-    """An item is hidden from its caller since the name was resolved."""
 
 
 # ---------------------------------------------------------------- the view of one caller
@@ -246,7 +248,7 @@ class PolicyGuard:
         pins: Pins | None = None,
         audit: AuditSink | None = None,
         approver: Approver | None = None,
-        containment: Contain | None = None,
+        containment: Containment | None = None,
     ) -> None:
         self._rules = rules
         self.pins: PinGuard | None = PinGuard(pins) if pins is not None else None
@@ -258,7 +260,7 @@ class PolicyGuard:
         # Definitions are kept by their lists; the digest of each is computed once.
         self._digests: OrderedDict[int, tuple[t.ProtocolType, str]] = OrderedDict()
         # The requests that are being sent, for the input requests that belong to them.
-        self._in_flight: dict[Exchange, PolicyRequest] = {}
+        self._in_flight: dict[Exchange, RequestSteps] = {}
         # Those that are in the audit log.
         self._recorded: set[Exchange] = set()
 
@@ -379,7 +381,7 @@ class PolicyGuard:
         contain = self.contain(server.key)
         return text if contain is None else contain.text(text)
 
-    def contain(self, key: str) -> Contain | None:
+    def contain(self, key: str) -> Containment | None:
         """What contains hidden text of a server; None if nothing does."""
         return self._containment.of(key) if self._containment is not None else None
 
@@ -412,11 +414,13 @@ class PolicyGuard:
         request = view.request(server, item, view.definition(server, item))
         steps = RequestSteps(self._audit, request)
         exchange = context.exchange
-        self._in_flight[exchange] = request
+        self._in_flight[exchange] = steps
         self._recorded.add(exchange)
         try:
             check = await self._admit(view, server, item, steps)
             result = await send(check)
+            if isinstance(result, t.InputRequiredResult):
+                await self._review_relayed(server.entry, context, result)
             steps.returned(result)
         except HiddenNow as hidden:
             steps.abandoned(hidden)
@@ -447,7 +451,7 @@ class PolicyGuard:
         decision = self.decide(request)
         steps.decided(decision)
         if decision.action == "deny":
-            raise _denied(request, decision)
+            raise denied(request, decision)
         if self.pins is not None:
             await self.pins.check(server, item.kind, item.name, view.facts.principal)
         consent: Consent | None = None
@@ -459,14 +463,14 @@ class PolicyGuard:
                 caller = view.facts.principal
                 await self.pins.check_session(call, server, item.kind, item.name, caller)
             await self._check_again(view, server, item, steps, decision, consent)
-            steps.executed(call)
+            await steps.executed(call)
 
         return before_send
 
     def decide(self, request: PolicyRequest) -> Decision:
         """What the rules say; `allow` without rules."""
         if self._rules is None:
-            return NO_RULES
+            return self._reviewed(request, NO_RULES)
         if request.method == "tasks/get":  # the arguments of its call are not known any more
             action = "deny" if self._rules.hides(request) else "allow"
             reason = "a task is decided as the list of tools is"
@@ -474,6 +478,13 @@ class PolicyGuard:
         decision = self._rules.decide(request)
         if decision.action == "ask" and request.method in UNASKED_METHODS:
             return replace(decision, action="allow", reason="it is not asked about")
+        return self._reviewed(request, decision)
+
+    def _reviewed(self, request: PolicyRequest, decision: Decision) -> Decision:
+        """The same decision, but `ask` for sampling and roots that no rule is about."""
+        is_default = decision.is_default and self._approver is not None
+        if is_default and request.method in REVIEWED_METHODS:
+            return replace(decision, action="ask", by_arguments=True)
         return decision
 
     async def _ask(self, steps: "RequestSteps", decision: Decision) -> Consent:
@@ -520,7 +531,7 @@ class PolicyGuard:
     ) -> None:
         after = self.decide(request)
         if after.action == "deny":
-            raise _denied(request, after)
+            raise denied(request, after)
         approved_before = consent is not None and before.policy_version != after.policy_version
         if after.action == "ask" and (consent is None or approved_before):
             message = f"the policy or the definition of {request.qualified!r} has changed meanwhile"
@@ -537,6 +548,12 @@ class PolicyGuard:
             if not listing.is_fresh:
                 await listing.fetch(caller)
         return view.definition(server, item)
+
+    def became_task(self, context: RequestContext, handle: str) -> None:
+        """A call in flight has become a task, which this handle stands for."""
+        steps = self._in_flight.get(context.exchange)
+        if steps is not None:
+            steps.became_task(handle)
 
     # ------------------------------------------------------------ hidden items
 
@@ -569,40 +586,63 @@ class PolicyGuard:
         if decision.action == "deny":
             steps = RequestSteps(self._audit, request)
             steps.decided(decision)
-            steps.abandoned(_denied(request, decision))
+            steps.abandoned(denied(request, decision))
 
     def forget(self, context: RequestContext) -> None:
         """The request has ended."""
         self._recorded.discard(context.exchange)
 
+    @asynccontextmanager
+    async def in_task(
+        self, context: RequestContext, server: HostedServer, own: str, method: str = ""
+    ) -> AsyncGenerator[None]:
+        """While requests about a task are sent: what its server asks belongs to the tool of the
+        task. They are recorded as one with this method, if it is given."""
+        view = self.view(context)
+        item = self.named_item(method or "tools/call", "tool", own, server, NO_ARGUMENTS)
+        request = view.request(server, item, view.definition(server, item))
+        steps = RequestSteps(self._audit if method else None, request)
+        self._in_flight[context.exchange] = steps
+        try:
+            await steps.executed(None)
+            yield
+            steps.returned(NO_ARGUMENTS)
+        except BaseException as error:
+            steps.abandoned(error)
+            raise
+        finally:
+            self._in_flight.pop(context.exchange, None)
+
     # ------------------------------------------------------------ input requests
 
     async def review_roots(
-        self, server: str, contexts: tuple[RequestContext, ...], request: InputRequest
-    ) -> None:
-        """Let the rules decide on `roots/list`. Raises `Declined`."""
-
-        async def forward(_: InputRequest) -> Raw:
-            return NO_ARGUMENTS
-
+        self,
+        entry: ServerEntry,
+        contexts: tuple[RequestContext, ...],
+        request: InputRequest,
+        forward: ForwardInput,
+    ) -> Raw:
+        """The roots that a server may see; `forward` returns all of them. Raises `Declined`."""
         try:
-            await self.review_input(server, contexts, request, forward)
+            return await self.review_input(entry, contexts, request, forward)
         except RemoteError as error:
             raise Declined(error.message) from None
 
     async def review_input(
         self,
-        server: str,
+        entry: ServerEntry,
         contexts: tuple[RequestContext, ...],
         input_request: InputRequest,
         forward: ForwardInput,
     ) -> Raw:
         """The result of an input request of a server, if the rules allow it. Raises `RemoteError`
         with the code of a user's refusal otherwise."""
-        contain = self.contain(server)
+        contain = self.contain(entry.key)
         if contain is not None:
             input_request = contain.input_request(input_request)
-        request = self._input_policy_request(server, contexts, input_request)
+        request = self._strictest(
+            [self._input_policy_request(entry, one, input_request) for one in contexts or (None,)]
+        )
         steps = RequestSteps(self._audit, request)
         try:
             decision = self.decide(request)
@@ -610,13 +650,13 @@ class PolicyGuard:
             if decision.action == "deny":
                 raise Refused(decision.reason, reason="rule", rule=decision.rule)
             if decision.action == "allow":
-                steps.executed(None)
+                await steps.executed(None)
                 result = await forward(input_request)
             elif self._approver is None:
                 raise no_approver(request, decision)
             else:
                 steps.asked(decision)
-                steps.executed(None)
+                await steps.executed(None)
                 result = await self._approver.review_input(
                     request, decision, input_request, forward
                 )
@@ -625,7 +665,7 @@ class PolicyGuard:
             return result
         except Refused as refused:
             steps.abandoned(refused)
-            log.info("%s of server %r is refused: %s", request.method, server, refused)
+            log.info("%s of server %r is refused: %s", request.method, entry.key, refused)
             raise RemoteError(
                 _code_of(contexts), "the request was refused by a policy of the user"
             ) from None
@@ -633,24 +673,51 @@ class PolicyGuard:
             steps.abandoned(error)
             raise
 
+    async def _review_relayed(
+        self, entry: ServerEntry, context: RequestContext, result: t.InputRequiredResult
+    ) -> None:
+        """Decide about the input requests in a result that is handed back to the client, which
+        answers them itself. Raises `Refused` for one that is denied, or not approved."""
+        for input_request in input_requests_in(result).values():
+            request = self._input_policy_request(entry, context, input_request)
+            steps = RequestSteps(self._audit, request)
+            try:
+                decision = self.decide(request)
+                steps.decided(decision)
+                if decision.action == "deny":
+                    message = f"server {entry.key!r} asked for what a policy denies"
+                    raise Refused(message, server=entry.key, reason="rule", rule=decision.rule)
+                if decision.action == "ask":
+                    await self._ask(steps, decision)
+                await steps.executed(None)
+            except BaseException as error:
+                steps.abandoned(error)
+                raise
+            steps.returned(result)
+
+    def _strictest(self, requests: Sequence[PolicyRequest]) -> PolicyRequest:
+        """The request that the rules are strictest with; the last one if they decide the same. A
+        server that asks during several calls does not say for which."""
+        return max(reversed(requests), key=lambda one: _STRICTNESS[self.decide(one).action])
+
     def _input_policy_request(
-        self, server: str, contexts: tuple[RequestContext, ...], input_request: InputRequest
+        self, entry: ServerEntry, context: RequestContext | None, input_request: InputRequest
     ) -> PolicyRequest:
         arguments = Raw(encode(input_request.params))
         method = input_request.kind.method
-        call = self._in_flight.get(contexts[-1].exchange) if contexts else None
-        if call is not None and call.server == server:
-            return replace(call, method=method, arguments=arguments)
-        facts = CallerFacts.of(contexts[-1]) if contexts else CallerFacts()
+        steps = self._in_flight.get(context.exchange) if context is not None else None
+        if steps is not None and steps.request.server == entry.key:
+            return replace(steps.request, method=method, arguments=arguments, during=steps.id)
+        facts = CallerFacts.of(context) if context is not None else CallerFacts()
         claims: dict[str, Any] = msgspec.json.decode(facts.claims) if facts.claims else {}
         return PolicyRequest(
             principal=facts.principal,
             claims=claims,
             client=facts.client,
             revision=facts.revision,
-            server=server,
-            identity="",
-            trusted=False,
+            server=entry.key,
+            identity=server_identity(entry),
+            trusted=entry.settings.trusted,
             method=method,
             kind="tool",
             name="",
@@ -659,69 +726,9 @@ class PolicyGuard:
         )
 
 
-NO_RULES = Decision("allow", "", False, "", "there are no rules")
-
-
-def _denied(request: PolicyRequest, decision: Decision) -> Refused:
-    if not decision.by_arguments:
-        return HiddenNow(decision.reason, server=request.server, reason="rule", rule=decision.rule)
-    message = f"{request.qualified!r} is denied with these arguments by {decision.rule}"
-    return Refused(message, server=request.server, reason="rule", rule=decision.rule)
-
-
-def no_approver(request: PolicyRequest, decision: Decision) -> Refused:
-    """The refusal of a request that needs an approval where there is no way to ask for one."""
-    what = request.qualified or request.method
-    message = f"{what!r} needs an approval ({decision.rule}), and there is no way to ask for one"
-    hint = 'pass Host(inbox=…), run "colonnade inbox", or allow it with a rule'
-    return Refused(
-        message, server=request.server, hint=hint, reason="no_approver", rule=decision.rule
-    )
+NO_RULES = Decision("allow", "no rule", False, "", "there are no rules", is_default=True)
 
 
 def _code_of(contexts: tuple[RequestContext, ...]) -> int:
     revision = contexts[-1].exchange.peer.revision if contexts else NEWEST
     return revision.codes[FaultKind.USER_REJECTED]
-
-
-class RequestSteps:
-    """The steps of one request in the audit log, if there is one."""
-
-    def __init__(self, audit: AuditSink | None, request: PolicyRequest) -> None:
-        self._audit = audit
-        self.request = request
-        self._id = audit.proposed(request) if audit is not None else ""
-
-    def decided(self, decision: Decision) -> None:
-        """The rules have decided."""
-        if self._audit is not None:
-            self._audit.decided(self._id, self.request, decision)
-
-    def asked(self, decision: Decision) -> None:
-        """A person is about to be asked."""
-        if self._audit is not None:
-            self._audit.asked(self._id, self.request, decision)
-
-    def answered(self, consent: Consent | None, why: str) -> None:
-        """A person has answered."""
-        if self._audit is not None:
-            self._audit.answered(self._id, self.request, consent, why)
-
-    def executed(self, call: SessionCall | None) -> None:
-        """It is about to be sent."""
-        if self._audit is not None:
-            revision = call.client.peer.revision.date if call is not None else ""
-            self._audit.executed(self._id, self.request, revision)
-
-    def returned(self, result: t.ProtocolType | Raw) -> None:
-        """There is a result."""
-        if self._audit is not None:
-            self._audit.returned(self._id, self.request, result)
-
-    def abandoned(self, error: BaseException) -> None:
-        """It ended without a result. Never raises: the error that ended it is raised."""
-        if self._audit is not None:
-            try:
-                self._audit.abandoned(self._id, self.request, error)
-            except Refused as refused:
-                log.error("the end of a request is not in the audit log: %s", refused)

@@ -157,8 +157,9 @@ class Glob:
                 self._tokens.append(character)
             at += 1
         self._accepting = 1 << len(self._tokens)
-        is_folder = pattern.endswith("**") and pattern.rstrip("*").endswith("/")
-        if self.crosses and is_folder and len(self._tokens) > 1:
+        folder = pattern.rstrip("*")
+        is_folder = pattern.endswith("**") and folder.endswith("/") and folder != "/"
+        if self.crosses and is_folder:
             self._accepting |= self._accepting >> 1
 
     def _parse_stars(self, pattern: str, at: int) -> int:

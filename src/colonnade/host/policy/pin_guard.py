@@ -10,13 +10,17 @@ Rules: nothing is sent on a session whose list was not reviewed. A warm request 
 and no request to the server or the store.
 """
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from colonnade.errors import LocalProtocolError, Refused
+import msgspec
+
+from colonnade.errors import ColonnadeError, LocalProtocolError, Refused, RemoteProtocolError
+from colonnade.host.config.settings import PinsTable, ServerEntry
 from colonnade.host.policy.containment import skeleton
 from colonnade.host.policy.definitions import ItemKind, definition_steps
 from colonnade.host.policy.pins import (
@@ -33,6 +37,8 @@ from colonnade.host.servers.session import SessionCall
 from colonnade.protocol.uritemplate import UriTemplate
 from colonnade.text import clean, cut
 
+log: logging.Logger = logging.getLogger("colonnade.host")
+
 ITEM_KINDS: Final[Mapping[ListKind, ItemKind]] = {
     "tools": "tool",
     "prompts": "prompt",
@@ -46,15 +52,15 @@ _LISTS: Final[Mapping[str, tuple[ListKind, ...]]] = {
     "resource": ("resources", "templates"),
     "template": ("templates",),
 }
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 # Characters of templates that are tried for one URI, as the index of names does.
 MAX_TRIED: Final = 128 * 1024
 MAX_SHOWN: Final = 80
 
 
-def pinned_identity(server: HostedServer) -> str:
+def pinned_identity(entry: ServerEntry) -> str:
     """The identity of a server for its pins: its command or URL, and its key, since two servers of
     one command may differ in their environment."""
-    entry = server.entry
     return sha256(f"{entry.key}\n{server_identity(entry)}".encode()).hexdigest()
 
 
@@ -72,9 +78,14 @@ class PinGuard:
         found = self._servers.get(server)
         if found is None:
             mode = server.settings.pins or self.pins.mode
-            found = PinnedServer(server.key, pinned_identity(server), mode)
+            found = PinnedServer(server.key, pinned_identity(server.entry), mode)
             self._servers[server] = found
         return found
+
+    def use(self, table: PinsTable) -> None:
+        """Use the settings of another configuration from now on."""
+        self.pins.mode, self.pins.first = table.mode, table.first
+        self._servers.clear()
 
     # ------------------------------------------------------------ lists
 
@@ -86,7 +97,12 @@ class PinGuard:
         if pinned.mode == "off":
             return None
         item_kind = ITEM_KINDS[kind]
-        definitions = await run_cooperatively(definition_steps(item_kind, source.pages))
+        try:
+            definitions = await run_cooperatively(definition_steps(item_kind, source.pages))
+        except _UNREADABLE:
+            # In a member that no type has: the decoder of the list has skipped it.
+            message = f"the {kind} of server {server.key!r} have a member that is not valid JSON"
+            raise RemoteProtocolError(message, server=server.key) from None
         review = await self.pins.review(pinned, item_kind, definitions)
         if server.instructions:
             await self.pins.review_instructions(pinned, server.instructions)
@@ -119,13 +135,17 @@ class PinGuard:
         return not isinstance(review, ListReview) or review.allows(own)
 
     async def recheck(self, server: HostedServer, kind: ListKind, caller: str) -> None:
-        """Have a list read again in which something is held that has been accepted since."""
+        """Have a list read again in which something is held that has been accepted since. If the
+        store does not respond, it stays held."""
         pinned, listing = self.server(server), server.listings(caller).by_kind[kind]
         review = listing.content.review if listing.content is not None else None
-        if await self._is_outdated(pinned, kind, review):
-            listing.mark_stale()
-        if server.instructions and not self.shows_instructions(server, server.instructions):
-            await self.pins.review_instructions(pinned, server.instructions)
+        try:
+            if await self._is_outdated(pinned, kind, review):
+                listing.mark_stale()
+            if server.instructions and not self.shows_instructions(server, server.instructions):
+                await self.pins.review_instructions(pinned, server.instructions)
+        except ColonnadeError as error:
+            log.warning("the accepted definitions of server %r: %s", server.key, error)
 
     async def _is_outdated(self, server: PinnedServer, kind: ListKind, review: object) -> bool:
         """Whether something is held that may have been accepted since."""
@@ -146,6 +166,12 @@ class PinGuard:
         if pinned.mode != "strict":
             return
         listings = server.listings(caller)
+        for one in _LISTS[kind]:
+            content = listings.by_kind[one].content
+            if content is not None and content.review is not None and content.review.held:
+                break
+        else:  # nothing is held, as nearly always
+            return
         problem = self._problem(pinned, kind, name, self._cached(server, kind, caller))
         if not problem:
             return
@@ -165,6 +191,10 @@ class PinGuard:
         pinned = self.server(server)
         if pinned.mode != "strict":
             return
+        if kind == "tool" and not server.needs_read(call.session, "tools"):
+            review = call.session.reviews["tools"][0]
+            if isinstance(review, ListReview) and review.allows(name):
+                return
         problem = await self._session_problem(call, server, kind, name, caller)
         if not problem:
             return

@@ -158,7 +158,7 @@ class HeldItem(Struct, frozen=True):
         return what if self.kind == "instructions" else f"{what} {_short(self.name)!r}"
 
 
-class Comparison(Struct, frozen=True):
+class ListComparison(Struct, frozen=True):
     """A list compared with a record: what is held, what was accepted at first sight, and the record
     that is to be kept, which is the given one if nothing is new."""
 
@@ -174,7 +174,7 @@ def compare(
     first: FirstSight,
     now: float,
     others: Lookalikes | None = None,
-) -> Comparison:
+) -> ListComparison:
     """Compare a list with what was accepted. `first` says what happens to an item that was never
     seen; `others` are the names that other servers have."""
     items = record.items
@@ -184,7 +184,7 @@ def compare(
         if not is_accepted(items.get(name), one.digest)
     }
     if not unaccepted:  # as nearly always
-        return Comparison({}, (), record)
+        return ListComparison({}, (), record)
     held: dict[str, HeldItem] = {}
     seen: list[str] = []
     changed = dict(items)
@@ -202,7 +202,7 @@ def compare(
             variant = _variant(definition, now)
             changed[name] = _wait(item, replace(variant, state=found.state, other=found.other))
     is_same = changed == items
-    return Comparison(held, tuple(seen), record if is_same else PinRecord(changed))
+    return ListComparison(held, tuple(seen), record if is_same else PinRecord(changed))
 
 
 def is_accepted(item: PinnedItem | None, digest: str) -> bool:

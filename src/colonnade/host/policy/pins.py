@@ -25,9 +25,9 @@ from colonnade.host.policy.containment import skeleton
 from colonnade.host.policy.definitions import Definition, ItemKind, instructions_definition
 from colonnade.host.policy.pin_records import (
     EMPTY,
-    Comparison,
     FirstSight,
     HeldItem,
+    ListComparison,
     PinnedItem,
     PinRecord,
     accept_pending,
@@ -127,6 +127,8 @@ class Pins:
         self._opening = asyncio.Lock()
         # The accepted names of each server and kind, by what they look like.
         self._names: dict[tuple[str, ItemKind], dict[str, dict[str, str]]] = {}
+        # The records that they are from.
+        self._named: dict[tuple[str, ItemKind], bytes | None] = {}
         # The instructions of each server that were reviewed, and whether they were accepted.
         self._instructions: dict[str, tuple[str, bool]] = {}
         # What was logged, so that it is logged once.
@@ -156,7 +158,7 @@ class Pins:
             )
             after = before if found.record is record else encode_record(found.record)
             if after is before or await store.swap(SERVER_PRINCIPAL, key, before, after, None):
-                self._remember_names(server, kind, found.record)
+                self._remember_names(server, kind, found.record, after)
                 self._log(server, kind, found)
                 digests = {name: one.digest for name, one in definitions.items()}
                 held = found.held if server.mode == "strict" else {}
@@ -199,16 +201,19 @@ class Pins:
                     found.setdefault(shape, {}).update(own)
         return found
 
-    def _remember_names(self, server: PinnedServer, kind: ItemKind, record: PinRecord) -> None:
-        if kind not in ("tool", "prompt"):
+    def _remember_names(
+        self, server: PinnedServer, kind: ItemKind, record: PinRecord, seen: bytes | None
+    ) -> None:
+        if kind not in ("tool", "prompt") or self._named.get((server.key, kind)) == seen:
             return
+        self._named[server.key, kind] = seen
         names: dict[str, dict[str, str]] = {}
         for name, item in record.items.items():
             if item.accepted:
                 names.setdefault(skeleton(name), {})[name] = server.key
         self._names[server.key, kind] = names
 
-    def _log(self, server: PinnedServer, kind: ItemKind, found: Comparison) -> None:
+    def _log(self, server: PinnedServer, kind: ItemKind, found: ListComparison) -> None:
         if len(self._logged) > MAX_REMEMBERED:
             self._logged.clear()
         new = [one for one in found.held.values() if (server.identity, one) not in self._logged]

@@ -51,6 +51,7 @@ class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
       an input request; empty if there are none.
     - `definition` is the item as its server lists it for this caller, with the server's own name;
       None if it is not listed. `definition_digest` is a digest of it, empty without one.
+    - `during` is, for what a server asks, the id of the call in the audit log that it belongs to.
     """
 
     principal: str
@@ -67,6 +68,7 @@ class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
     arguments: Raw = NO_ARGUMENTS
     definition: t.ProtocolType | None = None
     definition_digest: str = ""
+    during: str = ""
 
     @cached_property
     def decoded_arguments(self) -> dict[str, Any]:
@@ -93,7 +95,8 @@ class Decision(Struct, frozen=True):
 
     `rule` is the place or the name of the rule that decides, for people; `by_arguments` is whether
     the arguments had a part in it, so that other arguments may be allowed; `policy_version` is the
-    version of the rules; `reason` says in one sentence why.
+    version of the rules; `reason` says in one sentence why; `is_default` is whether no rule
+    matches.
     """
 
     action: Action
@@ -101,6 +104,7 @@ class Decision(Struct, frozen=True):
     by_arguments: bool
     policy_version: str
     reason: str
+    is_default: bool = False
 
 
 class Consent(Struct, frozen=True):
@@ -180,8 +184,13 @@ class AuditSink(Protocol):
         """A person, or a remembered rule, has answered; None is a refusal, and `why` its reason."""
         ...
 
-    def executed(self, call: str, request: PolicyRequest, revision: str) -> None:
-        """The request is about to be sent; `revision` is the one of the server."""
+    def executed(self, call: str, request: PolicyRequest, revision: str) -> Awaitable[None] | None:
+        """The request is about to be sent; `revision` is the one of the server. If an awaitable is
+        returned, it is sent after that; it raises `Refused` as well."""
+        ...
+
+    def became_task(self, call: str, request: PolicyRequest, handle: str) -> None:
+        """The call has become a task of its server; `handle` stands for it."""
         ...
 
     def returned(self, call: str, request: PolicyRequest, result: t.ProtocolType | Raw) -> None:
@@ -190,6 +199,10 @@ class AuditSink(Protocol):
 
     def abandoned(self, call: str, request: PolicyRequest, error: BaseException) -> None:
         """It ended without a result: refused, an error, cancelled."""
+        ...
+
+    async def close(self) -> None:
+        """The host is closed."""
         ...
 
 

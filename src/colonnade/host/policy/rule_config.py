@@ -101,7 +101,10 @@ def _policy_of_file(
         problems.append(problem._replace(hint=BROKEN_HINT))
         return Policy((), default="deny")
     reading = PolicyReader(file.policy)
-    problems += [one._replace(hint=one.hint or BROKEN_HINT) for one in reading.problems]
+    problems += [*reading.problems, *reading.test_problems]
+    if reading.problems:
+        summary = "the policy has errors"
+        problems.append(HostProblem("", summary, file.policy.place, hint=BROKEN_HINT))
     warnings += reading.warnings
     warnings += reading.unknown_servers(servers)
     return reading.policy
@@ -115,9 +118,13 @@ class PolicyReader:
         self.problems: list[HostProblem] = []
         self.warnings: list[HostProblem] = []
         self.tests: list[PolicyTest] = []
+        # Those of tests, which do not make the policy invalid.
+        self.test_problems: list[HostProblem] = []
         self._nodes: list[SourceNode] = []
         rules: list[Rule] = []
-        if node.items is None or not all(one.members is not None for one in node.items):
+        if node.members is not None and list(node.members) == ["test"]:
+            self._read_tests(node.members)  # a file with nothing but cases
+        elif node.items is None or not all(one.members is not None for one in node.items):
             self._wrong(node, "expected tables [[policy]]")
         elif len(node.items) > MAX_RULES:
             self._wrong(node, f"a policy has at most {MAX_RULES} rules")
@@ -133,20 +140,24 @@ class PolicyReader:
     def _default(self) -> Action:
         return "deny" if self.problems else "ask"
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether there are rules, valid or not, or only tests."""
+        return bool(self.policy.rules or self.problems)
+
     def _wrong(self, node: SourceNode, summary: str, hint: str = "") -> None:
         self.problems.append(HostProblem("", summary, node.place, hint=hint))
 
     # ------------------------------------------------------------ rules
 
     def _rule(self, node: SourceNode) -> Rule | None:
-        before = len(self.problems)
         members = node.members or {}
+        self._read_tests(members)
+        before = len(self.problems)
         for key, one in members.items():
             if key not in RULE_KEYS:
                 self._unknown(one, key, RULE_KEYS)
         self._nodes.append(node)
-        for one in self._tests_of(members):
-            self._test(one)
         action = members.get("action")
         if action is None:
             if "test" in members and len(members) == 1:
@@ -243,6 +254,13 @@ class PolicyReader:
         return found
 
     # ------------------------------------------------------------ tests
+
+    def _read_tests(self, members: Mapping[str, SourceNode]) -> None:
+        before = len(self.problems)
+        for one in self._tests_of(members):
+            self._test(one)
+        self.test_problems += self.problems[before:]
+        del self.problems[before:]
 
     def _tests_of(self, members: Mapping[str, SourceNode]) -> Sequence[SourceNode]:
         node = members.get("test")

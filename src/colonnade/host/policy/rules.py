@@ -33,7 +33,6 @@ from colonnade.host.policy.conditions import (
     ItemCondition,
     Strings,
     annotation_condition,
-    argument_steps,
     as_strings,
     claim_condition,
     comparison_of,
@@ -52,6 +51,9 @@ MAX_RULES = 1000
 MAX_PREPARED = 4096
 # Characters of the version, of a SHA-256.
 VERSION_CHARACTERS = 16
+
+# The label of a rule without a name and a place.
+UNNAMED = "rule"
 
 _INPUTS = frozenset(INPUT_METHODS.values())
 _STRICTNESS: Final[Mapping[str, int]] = {"allow": 0, "ask": 1, "deny": 2}
@@ -120,13 +122,13 @@ class Rule:
             found.append(annotation_condition(annotations))
         strict = action != "allow"
         found += [
-            ArgumentCondition(path, argument_steps(path), comparison, strict)
+            ArgumentCondition.of(path, comparison_of(given, path, strict=strict), strict=strict)
             for path, given in (arguments or {}).items()
-            for comparison in [comparison_of(given, path, strict=strict)]
         ]
         self.conditions = tuple(found)
         self.is_about_inputs: bool = requests is not None
-        self.on_arguments: bool = any(one.on_arguments for one in found)
+        self._on_arguments = tuple(one for one in found if one.on_arguments)
+        self.on_arguments: bool = bool(self._on_arguments)
         given = (principals, claims, clients, servers, tools, prompts, resources, requests)
         self._written = (action, *given, arguments, annotations)
 
@@ -157,7 +159,8 @@ class Rule:
     def label(self) -> str:
         """The rule for people: its name, or its place."""
         named = f"rule {self.name!r}" if self.name else ""
-        return f"{named} ({self.place})" if named and self.place else named or self.place or "rule"
+        label = f"{named} ({self.place})" if named and self.place else named or self.place
+        return label or UNNAMED
 
     @property
     def written(self) -> dict[str, Any]:
@@ -184,6 +187,18 @@ class Rule:
             if not found:
                 return 0
         return found
+
+    def argument_readings(self, request: PolicyRequest, readings: int) -> int:
+        """Those of some readings in which the arguments match; the rest of it does. Arguments that
+        cannot be read match `deny` and `ask`, and never `allow`."""
+        try:
+            for one in self._on_arguments:
+                readings &= one.readings(request)
+                if not readings:
+                    break
+        except Fault:  # a repeated member
+            return 0 if self.action == "allow" else readings
+        return readings
 
     def problem(self, request: PolicyRequest) -> str:
         """Why it does not match; empty if it does."""
@@ -285,6 +300,11 @@ class Policy:
         if len(self.rules) > MAX_RULES:
             raise InvalidArgument(f"a policy has at most {MAX_RULES} rules", argument="rules")
         self.default: Action = default
+        # Rules of a program have no place, so they have a number.
+        self._labels = {
+            id(one): one.label if one.label != UNNAMED else f"{UNNAMED} {number}"
+            for number, one in enumerate(self.rules, 1)
+        }
         identity = [default, *(one.identity for one in self.rules)]
         text = msgspec.json.encode(identity, order="deterministic")
         self.version: str = hashlib.sha256(text).hexdigest()[:VERSION_CHARACTERS]
@@ -336,6 +356,10 @@ class Policy:
             if found == EVERY_READING and not rule.on_arguments:
                 break
         return PreparedRules(self, tuple(candidates))
+
+    def label_of(self, rule: AnyRule) -> str:
+        """A rule of this policy for people: its name, its place, or its number."""
+        return self._labels.get(id(rule), rule.label)
 
     def default_for(self, request: PolicyRequest) -> tuple[Action, str]:
         """The action if no rule matches, and its name."""
@@ -430,18 +454,24 @@ class PreparedRules:
             else:
                 readings = open_readings & most
                 if readings and rule.on_arguments:
-                    readings &= _readings(rule, request)
-                action = rule.action if readings else None
+                    readings = rule.argument_readings(request, readings)
+                if not readings:
+                    continue
+                action = rule.action
             if action is None:
                 continue
-            found.append((action, rule.label))
+            found.append((action, self._policy.label_of(rule)))
             open_readings &= ~readings
             if not open_readings:
                 break
+        is_default = not found
         if open_readings:
             found.append(self._policy.default_for(request))
-        action, label = max(found, key=lambda one: _STRICTNESS[one[0]])
-        return self._decision_of(request, action, label, several=len(found) > 1)
+        action, label = found[0]
+        if len(found) > 1:
+            action, label = max(found, key=lambda one: _STRICTNESS[one[0]])
+        decision = self._decision_of(request, action, label, several=len(found) > 1)
+        return msgspec.structs.replace(decision, is_default=True) if is_default else decision
 
     def _decision_of(
         self, request: PolicyRequest, action: Action, label: str, *, several: bool
@@ -451,6 +481,8 @@ class PreparedRules:
             by_arguments = True
         elif action == "deny":
             by_arguments = not self._policy.hides(request)
+        elif action == "ask":
+            by_arguments = not self._is_fixed
         reason = f"{label} says {action}"
         if several:
             reason += ", for one of the readings of a value"
@@ -458,12 +490,9 @@ class PreparedRules:
 
 
 def _readings(rule: Rule, request: PolicyRequest) -> int:
-    """The readings in which a rule matches. Arguments that cannot be read match `deny` and `ask`,
-    and never `allow`."""
-    try:
-        return rule.readings(request)
-    except Fault:  # a repeated member
-        return 0 if rule.action == "allow" else EVERY_READING
+    """The readings in which a rule matches."""
+    found = rule.readings(request, without_arguments=True)
+    return rule.argument_readings(request, found) if found else 0
 
 
 def _problem(rule: Rule, request: PolicyRequest) -> str:
@@ -492,7 +521,14 @@ class CombinedPolicy:
         decisions = [one.decide(request) for one in self.policies]
         decision = max(decisions, key=lambda one: _STRICTNESS[one.action])
         by_arguments = decision.by_arguments and not self.hides(request)
-        return replace(decision, policy_version=self.version, by_arguments=by_arguments)
+        if decision.action == "ask":  # each of them asks: a remembered decision answers all
+            by_arguments = any(one.by_arguments for one in decisions if one.action == "ask")
+        return replace(
+            decision,
+            policy_version=self.version,
+            by_arguments=by_arguments,
+            is_default=all(one.is_default for one in decisions),
+        )
 
     def hides(self, request: PolicyRequest) -> bool:
         """Whether one of them denies an item whatever its arguments are."""

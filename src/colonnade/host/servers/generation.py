@@ -44,6 +44,7 @@ from colonnade.host.servers.listings import (
     describe_error,
     run_cooperatively,
 )
+from colonnade.host.servers.manifest import ServerManifest
 from colonnade.host.servers.naming import BETWEEN, NAME_LIMIT, is_shown, qualified_name
 from colonnade.host.servers.session import HostedSession, SessionCall
 from colonnade.host.servers.supervisor import DRAIN_S, ServerSupervisor
@@ -64,6 +65,9 @@ MAX_CALLERS = 1000
 
 # Warnings of one server that are kept.
 MAX_WARNINGS = 10
+
+# Qualified names of one server that are remembered: it takes microseconds to make one.
+MAX_QUALIFIED = 10_000
 
 # The `list_changed` notifications, and the lists that each of them is about.
 LIST_CHANGED: dict[str, tuple[ListKind, ...]] = {
@@ -123,14 +127,18 @@ class HostedServer:
         make_supervisor: MakeSupervisor,
         make_request: MakeListRequest,
         on_change: OnListChange,
+        on_opened: Callable[[], None] = lambda: None,
         review: ReviewListing | None = None,
     ) -> None:
+        self._on_opened = on_opened
         self.key: str = entry.key
         self.entry = entry
         self.claim = claim
         self.settings: Settings = replace(entry.settings, aliases=claim.aliases)
         self.supervisor: ServerSupervisor = make_supervisor(entry, self._session_opened)
         self.instructions: str | None = None
+        # What it offers; None before it was started.
+        self.capabilities: t.ServerCapabilities | None = None
         self._warnings: dict[str, None] = {}
         self._make_request = make_request
         self._on_change = on_change
@@ -146,6 +154,7 @@ class HostedServer:
         self._is_process = False
         # By caller; under None those for all callers.
         self._listings: dict[str | None, ServerListings] = {}
+        self._qualified: dict[str, str] = {}
         self._subscriptions: dict[Client, asyncio.Task[None]] = {}
         self._held = 0
         self._free = asyncio.Event()
@@ -219,6 +228,41 @@ class HostedServer:
         """Whether all callers see the same lists, as far as is known."""
         return self._is_common
 
+    def manifest(self, caller: str) -> ServerManifest | None:
+        """What it offers to a caller; None if nothing is known."""
+        capabilities = self.capabilities
+        if capabilities is None:
+            return None
+        listings = self.listings(caller)
+        return ServerManifest(
+            capabilities=capabilities,
+            instructions=self.instructions,
+            is_common=self._is_common,
+            is_process=self._is_process,
+            has_bare_output=self._has_bare_output,
+            tools=listings.own_items("tools"),
+            prompts=listings.own_items("prompts"),
+            resources=listings.own_items("resources"),
+            templates=listings.own_items("templates"),
+        )
+
+    def use_manifest(self, manifest: ServerManifest, caller: str | None) -> None:
+        """Use what it offered earlier, to a caller or to all, until it is connected."""
+        if manifest.is_common != (caller is None) or self.supervisor.sessions:
+            return
+        if self.settings.is_per_caller and manifest.is_common:
+            return  # its configuration has changed
+        if self.capabilities is None:
+            self.capabilities = manifest.capabilities
+            if not self.settings.is_per_caller:
+                self.instructions = manifest.instructions
+            self._on_opened()
+        if self._early_callers is not None:
+            self._is_common, self._early_callers = manifest.is_common, None
+        self._is_process = self._is_process or manifest.is_process
+        self._has_bare_output = manifest.has_bare_output
+        self.listings(caller or "").preload(manifest)
+
     def _forget_one(self) -> None:
         if len(self._listings) >= MAX_CALLERS:
             idle = (owner for owner, one in self._listings.items() if not one.is_loading)
@@ -262,7 +306,12 @@ class HostedServer:
 
     def qualified(self, own: str) -> str:
         """The qualified name of an item, by its name on the server."""
-        return self.claim.qualified(own)
+        found = self._qualified.get(own)
+        if found is None:
+            if len(self._qualified) >= MAX_QUALIFIED:
+                self._qualified.clear()
+            found = self._qualified[own] = self.claim.qualified(own)
+        return found
 
     def needs_read(self, session: HostedSession, kind: ListKind) -> bool:
         """Whether a list was not reviewed in this very session, or may have changed since: the
@@ -308,6 +357,10 @@ class HostedServer:
         """A new session may have other lists than the previous one."""
         if not self.settings.is_per_caller:  # those of one account are not for another
             self.instructions = session.client.instructions
+        offered = session.client.peer.capabilities
+        if isinstance(offered, t.ServerCapabilities):
+            self.capabilities = offered
+        self._on_opened()
         self._is_process = session.child is not None
         owner = self._settle_owner(session)
         others = (one for one in supervisor.sessions if one is not session)
@@ -436,6 +489,15 @@ class Generation:
         self._by_prefix = {
             one.claim.qualified("x").partition(BETWEEN)[0]: one for one in servers.values()
         }
+
+    def limited_to(self, keys: Collection[str]) -> "Generation":
+        """The same with these servers only."""
+        return Generation(
+            self.number,
+            {key: one for key, one in self.servers.items() if key in keys},
+            {alias: found for alias, found in self._aliases.items() if found[0] in keys},
+            [one for one in self._config_problems if one.server in keys],
+        )
 
     # ------------------------------------------------------------ from a name to a server
 
@@ -588,10 +650,16 @@ class Generation:
         return found
 
     async def server_for_uri(
-        self, uri: str, caller: str, wait_s: float, view: ListView | None = None
+        self,
+        uri: str,
+        caller: str,
+        wait_s: float,
+        view: ListView | None = None,
+        *,
+        below: bool = False,
     ) -> HostedServer:
-        """The server that lists a resource, or a template that matches its URI. Raises `Fault`
-        if there is none, or more than one."""
+        """The server that lists a resource, or a template that matches its URI, or with `below`
+        resources below it. Raises `Fault` if there is none, or more than one."""
         untried: list[str] = []
         resources = await self.gather("resources", caller, wait_s, view=view)
         servers = [
@@ -614,6 +682,13 @@ class Generation:
                 if match and (view is None or view.shows_item(one, "resources", uri))
             ]
             untried = [one.key for one, match in matches.items() if match is None]
+        if not servers and below:
+            servers = [
+                one
+                for one, listing in resources.items()
+                if _has_below(_content(one, listing, "resources", view), uri)
+                and (view is None or view.shows_item(one, "resources", uri))
+            ]
         if len(servers) == 1:
             return servers[0]
         if servers:
@@ -748,6 +823,11 @@ def _list_keys(keys: Collection[str]) -> str:
 
 def _has_item(listed: ListedItems[Any, Any] | None, uri: str) -> bool:
     return listed is not None and uri in listed.known
+
+
+def _has_below(listed: ListedItems[Any, Any] | None, uri: str) -> bool:
+    start = uri.rstrip("/") + "/"
+    return listed is not None and any(one.startswith(start) for one in listed.items)
 
 
 def _matches(listed: ListedItems[Any, t.ResourceTemplate] | None, uri: str) -> Steps[bool | None]:

@@ -50,6 +50,7 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.host.config.settings import Settings
+from colonnade.host.servers.manifest import ServerManifest
 from colonnade.host.servers.naming import NAME_LIMIT, NameIndex, QualifiedName
 from colonnade.host.servers.session import HostedSession, SessionCall
 from colonnade.protocol import types as t
@@ -233,6 +234,13 @@ class Listing(Generic[T]):
     def is_loading(self) -> bool:
         """Whether it is being requested."""
         return self._task is not None
+
+    def preload(self, content: T) -> None:
+        """Use a list that was read earlier, if there is none yet."""
+        if self.content is None and self._task is None:
+            self.content = content
+            self._is_stale = False
+            self._fetched_at = _now()
 
     def expire(self) -> None:
         """The server has sent `list_changed`, and `on_change` callbacks know: read it again when it
@@ -610,6 +618,33 @@ class ServerListings:
             lambda: self._on_change(kind),
             lambda: self._is_notified(kind),
         )
+
+    # ------------------------------------------------------------ manifests
+
+    def own_items(self, kind: ListKind) -> list[Any] | None:
+        """A list as the server has sent it, as far as it is shown; None if it was not read."""
+        listed = self.by_kind[kind].content
+        if listed is None or listed.names is None:
+            return None if listed is None else list(listed.items.values())
+        return [
+            replace(item, name=listed.hosted[name].original) for name, item in listed.items.items()
+        ]
+
+    def preload(self, manifest: ServerManifest) -> None:
+        """Use the lists of a manifest, until the server is asked."""
+        if manifest.tools is not None:
+            self._schemas.update(manifest.tools, mirrors=False)
+            self.tools.preload(run_to_completion(self._name_steps(manifest.tools, HostTool)))
+        if manifest.prompts is not None:
+            self.prompts.preload(run_to_completion(self._name_steps(manifest.prompts, HostPrompt)))
+        if manifest.resources is not None:
+            items = self._uri_steps(manifest.resources, lambda one: one.uri, HostResource)
+            self.resources.preload(run_to_completion(items))
+        if manifest.templates is not None:
+            templates = self._uri_steps(
+                manifest.templates, lambda one: one.uri_template, HostResourceTemplate
+            )
+            self.templates.preload(run_to_completion(templates))
 
     # ------------------------------------------------------------ all lists
 

@@ -69,7 +69,7 @@ from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.link import DuplexLink
-from colonnade.protocol.revision import InputRequests
+from colonnade.protocol.revision import InputRequests, LogControl
 from colonnade.transport.process.output import plain
 
 # Of stderr: the reason why a program ended is in its last lines.
@@ -126,8 +126,12 @@ FINAL_PROGRESS_S = 1.0
 # result.
 SendInputRequest: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[Raw]]
 
-# Called with the calls in flight before `roots/list` is answered; raises `Declined` to refuse.
-ReviewRoots: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[None]]
+# Called with the calls in flight before `roots/list` is answered, and with a function that returns
+# the roots; returns those that the server may see, or raises `Declined`.
+ReviewRoots: TypeAlias = Callable[
+    [tuple[RequestContext, ...], InputRequest, Callable[[InputRequest], Awaitable[Raw]]],
+    Awaitable[Raw],
+]
 
 # Called with the key of a server and the task that a call has become there; returns whether the
 # caller waits for the task itself.
@@ -360,10 +364,7 @@ class SessionInputRequests(InputCallbacks):
         ends."""
         if request.kind is InputRequestKind.ROOTS:
             if not self._asks_for_roots:
-                if self._review_roots is not None:
-                    contexts = tuple(call.context for call in session_calls)
-                    await self._review_roots(contexts, request)
-                return await super().respond(request)
+                return await self._roots(request, tuple(call.context for call in session_calls))
             if not any(call.may_be_asked for call in session_calls):
                 return t.ListRootsResult(roots=self._last_roots)
         if not session_calls:
@@ -422,6 +423,18 @@ class SessionInputRequests(InputCallbacks):
                     call.input_requests.remove(pending)
         return await self._send_to(request, left)
 
+    async def _roots(
+        self, request: InputRequest, contexts: tuple[RequestContext, ...]
+    ) -> AnyInputResponse:
+        if self._review_roots is None:
+            return await super().respond(request)
+        respond = super().respond
+
+        async def forward(request: InputRequest) -> Raw:
+            return Raw(encode(await respond(request)))
+
+        return decode_as(t.ListRootsResult, await self._review_roots(contexts, request, forward))
+
 
 def _retrieve_exception(pending: "asyncio.Future[Raw]") -> None:
     # The task that waited for it may have been cancelled before it failed.
@@ -445,6 +458,8 @@ class SessionCall:
     ) -> None:
         self.session: HostedSession = session
         self.context: RequestContext = request
+        # Whether it lasts beside the requests of its caller, such as a subscription.
+        self.is_background: bool = False
         # What its caller can be asked.
         self.input: InputCapabilities = input
         # The input requests that its caller has not answered yet.
@@ -475,6 +490,8 @@ class SessionCall:
         result as it was written.
         """
         exchange, relay = self.context.exchange, self.context.input_relay
+        if exchange.peer.log_level is not None:
+            await self.session.lower_log_level(exchange.peer.log_level)
         send = partial(
             self.client.ask,
             method,
@@ -643,6 +660,7 @@ class HostedSession:
         self._contain: Callable[[Any], Any] | None = None
         self._first_session: Hashable = None
         self._reconnects = False
+        self._log_level: t.LoggingLevel | None = None
         # The caller that it belongs to, None for all; and whether it has served more than lists.
         self.key: CallerKey | None = None
         self.had_calls: bool = False
@@ -654,7 +672,8 @@ class HostedSession:
         self.caller: str | None = None
         self.calls: dict[SessionCall, None] = {}
         # What the lists of this very session were found to be, by kind, and when they were read.
-        # Empty without pins.
+        # Empty without pins. A pinned session is not opened again below a call.
+        self.is_pinned: bool = False
         self.reviews: dict[str, tuple[object, float]] = {}
         # How often they may have changed: a list that was read meanwhile is not current.
         self.list_changes: int = 0
@@ -693,6 +712,7 @@ class HostedSession:
         # A client of HTTP connects again by itself. For any other transport the supervisor decides
         # whether there is another session.
         self._reconnects = transport.can_reconnect and transport.mirrors and may_reconnect
+        self.is_pinned = not may_reconnect
         self.input_requests: SessionInputRequests = SessionInputRequests(
             lambda: self.calls, input, send_input_request, roots, rates, review_roots
         )
@@ -800,14 +820,46 @@ class HostedSession:
         return self._stderr.last(most)
 
     def log_received(self, message: t.LoggingMessageNotificationParams) -> None:
-        """Send a log message to the caller; dropped if there were several callers."""
-        if self.isolation is Isolation.SHARED or self.served_several or not self.calls:
+        """Send a log message to the caller of the call that it belongs to; dropped if that may be
+        one of several callers."""
+        call = self._logging_call()
+        if call is None:
             return
-        call = next(reversed(self.calls))
         data = message.data if self._contain is None else self._contain(message.data)
         frame = call.context.exchange.log(message.level, data, message.logger)
         if frame is not None:
             call.call_back(call.send_notification, frame, size=len(frame))
+
+    def _logging_call(self) -> "SessionCall | None":
+        if self.isolation is Isolation.SHARED:
+            return None
+        if not self.served_several:
+            return next((one for one in reversed(self.calls) if not one.is_background), None)
+        if self.isolation is not Isolation.STATELESS or self.state is not SessionState.READY:
+            return None
+        # A message belongs to a request in flight that asked for messages: without another such
+        # request, and without one that was left without a response, it is that of this one.
+        wanting = [
+            one
+            for one in self.calls
+            if not one.is_background and one.context.exchange.log_level is not None
+        ]
+        return wanting[0] if len(wanting) == 1 else None
+
+    async def lower_log_level(self, wanted: t.LoggingLevel) -> None:
+        """Let the server send log messages of this level, if it has one level for the session: the
+        lowest that a call has wanted (D24). Each caller gets those of its own level."""
+        peer, known = self.client.peer, self._log_level
+        if (
+            peer.revision.log_control is not LogControl.BY_METHOD
+            or self.isolation is Isolation.SHARED
+            or not peer.offers("logging")
+            or (known is not None and t.severe_enough(wanted, known))
+        ):
+            return
+        self._log_level = wanted
+        with contextlib.suppress(RemoteError):  # it goes on with its own level
+            await self.client.set_log_level(wanted)
 
     def elicitation_completed(self, params: t.ElicitationCompleteNotificationParams) -> None:
         """Send the notification to the client that was sent the URL elicitation."""

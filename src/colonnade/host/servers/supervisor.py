@@ -496,6 +496,8 @@ class ServerSupervisor:
             session.on(SessionEvent.RESPONSE_MISSING)
         if isinstance(error, ChannelError | AuthError):
             self._last_error = str(error)
+        if isinstance(error, ConnectionLost) and session.is_pinned:
+            session.on(SessionEvent.RETIRE)  # what it is retried on is another server, perhaps
         if isinstance(error, AuthError):  # the next session resolves its credentials again
             session.on(SessionEvent.RETIRE)
 

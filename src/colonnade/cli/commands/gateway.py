@@ -1,0 +1,242 @@
+"""`colonnade gateway`: the servers of a configuration file as one server, over HTTP or on stdio.
+
+Rules: without `[gateway.auth]` only this machine is served. Standard output belongs to the client
+(`--stdio`), or has the one line with the URL. A file that needs trust is shown before it is used.
+"""
+
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from colonnade.cli.commands.serve import (
+    DEBUG,
+    LOG_JSON,
+    LOG_LEVEL,
+    ServeSettings,
+    configure_logging,
+    parse_port,
+    serve_error,
+)
+from colonnade.cli.errors import INTERRUPTED, LOG_FORMAT, CliError, Reporter
+from colonnade.cli.options import Action, ConnectionOptions, complete_file
+from colonnade.errors import LocalProtocolError
+
+if TYPE_CHECKING:  # loaded when the command runs
+    from colonnade.auth.server.protection import Protection
+    from colonnade.gateway.gateway import Gateway
+    from colonnade.host.config.settings import GatewaySettings
+    from colonnade.ports import Store
+    from colonnade.transport.http_server.runner import HttpRunner
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  colonnade gateway claude_desktop_config.json --port 8000
+  colonnade gateway colonnade.toml --stdio        the same for a client that starts it
+  colonnade gateway colonnade.toml --stdio --view dev
+  colonnade gateway colonnade.toml --store sqlite:gateway.db
+
+COLONNADE_HOST, COLONNADE_PORT, COLONNADE_PATH, COLONNADE_ALLOW_HOST, COLONNADE_ALLOW_ORIGIN,
+COLONNADE_ACCESS_LOG, COLONNADE_LOG_LEVEL and COLONNADE_LOG_JSON set these options.
+"""
+)
+@click.argument("file", metavar="CONFIG", shell_complete=complete_file)
+@click.option("--stdio", is_flag=True, help="Serve one client on stdin and stdout.")
+@click.option("--host", help="Address to listen on; other machines need [gateway.auth].")
+@click.option(
+    "--port",
+    metavar="NUMBER",
+    callback=parse_port,
+    help="Port to listen on; 0 for any free port.  [default: 8000]",
+)
+@click.option("--path", help="Path of the MCP endpoint.  [default: /mcp]")
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Allowed Host header; required unless --host is a loopback address. May be repeated.",
+)
+@click.option(
+    "--allow-origin",
+    "origins",
+    multiple=True,
+    metavar="URL",
+    help="Origin whose web pages may use the gateway (CORS). May be repeated.",
+)
+@click.option("--view", metavar="NAME", default="", help="Serve this view of [gateway.views] only.")
+@click.option(
+    "--store",
+    metavar="URL",
+    help="Where state is kept: memory (default), sqlite:PATH, or redis://HOST.",
+)
+@click.option("--access-log", is_flag=True, help="Log every request.")
+@DEBUG
+@LOG_LEVEL
+@LOG_JSON
+def gateway(
+    file: str, stdio: bool, view: str, store: str | None, debug: bool, **options: Any
+) -> Action:
+    """Serve all servers of a configuration file as one server.
+
+    CONFIG is a file of Claude Desktop, Claude Code, VS Code, Cursor or Codex, or colonnade.toml,
+    whose table [gateway] has further settings. Servers are started when they are needed. Clients
+    and servers may be of any revision.
+    """
+    given = {name: value for name, value in options.items() if value}
+    given |= {"port": 0} if options["port"] == 0 else {}
+    return partial(serve_gateway, file, given, stdio=stdio, view=view, store=store, debug=debug)
+
+
+def serve_gateway(
+    file: str, given: dict[str, Any], *, stdio: bool, view: str, store: str | None, debug: bool
+) -> int:
+    """Serve until SIGTERM, Ctrl-C or the end of stdin; return the exit code."""
+    from colonnade.transport.http_server.settings import LOG_FORMAT as HTTP_LOG_FORMAT
+
+    reporter = Reporter(debug=debug, log_json=given.get("log_json", False))
+    try:
+        if stdio and (wrong := [name for name in ("host", "port", "path") if name in given]):
+            raise CliError(f"--stdio has no port, so --{wrong[0]} has no meaning with it")
+        try:
+            settings = ServeSettings(given)
+        except LocalProtocolError as error:
+            raise CliError(str(error)) from None
+        reporter = Reporter(
+            debug=debug,
+            log_json=settings.log_json,
+            log_level=settings.log_level,
+            access_log=settings.access_log,
+        )
+        configure_logging(reporter, LOG_FORMAT if stdio else HTTP_LOG_FORMAT)
+        made = make_gateway(file, view=view, store=store, debug=debug)
+        if stdio:
+            return _serve_stdio(made)
+        return _serve_http(made, settings)
+    except CliError as error:
+        reporter.error(error)
+        return error.code
+
+
+# ---------------------------------------------------------------- the gateway
+
+
+def make_gateway(file: str, *, view: str, store: str | None, debug: bool) -> "Gateway":
+    """The gateway of a file. Raises `CliError`. Call it outside of an event loop: it may prompt the
+    user."""
+    from colonnade.cli.connections import load_config_for, login_for, show_problems
+    from colonnade.cli.terminal import Terminal
+    from colonnade.gateway.gateway import Gateway
+    from colonnade.host.config.settings import GatewaySettings
+    from colonnade.host.host import Host
+
+    terminal = Terminal()
+    config = load_config_for(ConnectionOptions(file), terminal)
+    show_problems(config.problems, terminal)
+    table = config.gateway or GatewaySettings()
+    try:
+        host = Host(config, auth=lambda url: login_for(url, terminal, ask=False))
+        optional: dict[str, Any] = {
+            "name": table.name,
+            "name_limit": table.name_limit,
+            "page_size": table.page_size,
+        }
+        made = Gateway(
+            host,
+            instructions=table.instructions,
+            auth=_protection(table),
+            store=open_store(store or table.store),
+            views=table.views,
+            debug=debug,
+            **{key: value for key, value in optional.items() if value is not None},
+        )
+    except LocalProtocolError as error:
+        raise CliError(f"{file}: {error}") from None
+    if not view:
+        return made
+    if view not in made.views:
+        known = ", ".join(made.views) or "none"
+        raise CliError(f"there is no view {view} in {file}", hint=f"views are {known}")
+    chosen = made.views[view]
+    chosen.closes(host)
+    return chosen
+
+
+def _protection(table: "GatewaySettings") -> "Protection | None":
+    if table.auth is None or table.url is None:
+        return None
+    from colonnade.auth.server.jwt import Jwt
+    from colonnade.auth.server.protection import Protection
+
+    return Protection(table.url, Jwt(table.auth.issuer), scopes=table.auth.scopes)
+
+
+def open_store(text: str | None) -> "Store | None":
+    """The store of an option: `memory`, `sqlite:PATH` or the URL of a Redis server. Raises
+    `CliError`."""
+    if text is None or text == "memory":
+        return None
+    kind, _, rest = text.partition(":")
+    try:
+        if kind == "sqlite" and rest:
+            from colonnade.store.sqlite import SqliteStore
+
+            return SqliteStore(rest.removeprefix("//"))
+        if kind.startswith("redis"):
+            from colonnade.store.redis import RedisStore
+
+            return RedisStore(text)
+    except (LocalProtocolError, ImportError) as error:
+        raise CliError(f"--store: {error}") from None
+    raise CliError(
+        "--store: expected memory, sqlite:PATH or redis://HOST",
+        hint="for example --store sqlite:gateway.db",
+    )
+
+
+# ---------------------------------------------------------------- transports
+
+
+def _serve_stdio(made: "Gateway") -> int:
+    from colonnade.transport.stdio import redirect_standard_streams, run_stdio
+
+    with contextlib.ExitStack() as taken:
+        try:
+            streams = taken.enter_context(redirect_standard_streams())
+        except OSError:
+            raise CliError("stdin or stdout is closed, and an MCP server needs both") from None
+        interrupted = run_stdio(made, streams=streams)
+    return INTERRUPTED if interrupted else 0
+
+
+def _serve_http(made: "Gateway", settings: ServeSettings) -> int:
+    from colonnade.auth.ssrf import is_loopback_host
+    from colonnade.transport.http_server.runner import announce, run
+
+    if not made.is_protected and not is_loopback_host(settings.host):
+        raise CliError(
+            f"{settings.host} is reachable from other machines, and this gateway has no "
+            "authentication: its servers would be open to all of them",
+            hint="add url and [gateway.auth] to colonnade.toml, or use --host 127.0.0.1",
+        )
+
+    def started(site: "HttpRunner") -> None:
+        announce(site)
+
+    try:
+        interrupted = run(
+            made.asgi(**settings.app, limits=settings.limits),
+            settings.host,
+            settings.port,
+            hosts=settings.hosts,
+            origins=settings.origins,
+            run_limits=settings.run_limits,
+            started=started,
+            **settings.tls,
+        )
+    except LocalProtocolError as error:
+        raise serve_error(error, settings) from None
+    return INTERRUPTED if interrupted else 0

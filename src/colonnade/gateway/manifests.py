@@ -1,0 +1,106 @@
+"""Manifests: what each server offered last, kept in the store of a gateway.
+
+With them a gateway knows the capabilities and the lists of servers that were not started since it
+was: a list starts nothing.
+
+Rules: lists that one caller saw are kept under its principal, and are shown to no other. A manifest
+is of one configuration of a server, and is not used for another. One that cannot be read, or is too
+large, is left out: the server is asked instead.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from hashlib import sha256
+
+import msgspec
+
+from colonnade.errors import ColonnadeError
+from colonnade.host.host import Host
+from colonnade.host.servers.manifest import ServerManifest
+from colonnade.ports import SERVER_PRINCIPAL, Store
+
+log: logging.Logger = logging.getLogger("colonnade.gateway")
+
+# A month: what was not used for longer is asked again.
+MANIFEST_TTL_S = 30 * 24 * 3600.0
+# A thousand tools of half a KiB.
+MAX_MANIFEST_BYTES = 512 * 1024
+# Principals whose manifests were loaded; for further ones servers are asked, as without a store.
+MAX_PRINCIPALS = 10_000
+
+_decoder = msgspec.json.Decoder(ServerManifest)
+
+
+class GatewayManifests:
+    """Loads and saves the manifests of the servers of a host."""
+
+    def __init__(self, host: Host, store: Callable[[], Store]) -> None:
+        self._host = host
+        self._store = store
+        self._loaded: set[str] = set()
+        # By principal and server: the digest of what is in the store.
+        self._saved: dict[tuple[str, str], bytes] = {}
+        self._saving: dict[str, asyncio.Task[None]] = {}
+        # Those whose lists were read again while they were saved.
+        self._again: set[str] = set()
+
+    async def load(self, principal: str) -> None:
+        """Use what the servers offered to a principal, once; `SERVER_PRINCIPAL` for what they offer
+        to all."""
+        if principal in self._loaded or len(self._loaded) >= MAX_PRINCIPALS:
+            return
+        self._loaded.add(principal)
+        for server in self._host.servers:
+            try:
+                raw = await self._store().get(principal, self._key(server))
+                manifest = _decoder.decode(raw) if raw is not None else None
+            except (ColonnadeError, msgspec.MsgspecError) as error:
+                log.warning("the manifest of server %r cannot be read: %s", server, error)
+                continue
+            if manifest is not None and raw is not None:
+                self._saved[principal, server] = sha256(raw).digest()
+                caller = None if principal == SERVER_PRINCIPAL else principal
+                self._host.use_manifest(server, manifest, caller)
+
+    def _key(self, server: str) -> str:
+        fingerprint = self._host.fingerprint(server)
+        return f"manifest {sha256(fingerprint.encode()).hexdigest()}"
+
+    def save_soon(self, principal: str) -> None:
+        """Save what the servers offer to a principal, in the background."""
+        if principal in self._saving:
+            self._again.add(principal)
+        else:
+            task = asyncio.get_running_loop().create_task(self._save(principal))
+            self._saving[principal] = task
+            task.add_done_callback(lambda _: self._saving.pop(principal, None))
+
+    async def _save(self, principal: str) -> None:
+        self._again.add(principal)
+        while principal in self._again:
+            self._again.discard(principal)
+            await self._save_once(principal)
+
+    async def _save_once(self, principal: str) -> None:
+        for server in self._host.servers:
+            manifest = self._host.manifest(server, principal)
+            if manifest is None:
+                continue
+            owner = SERVER_PRINCIPAL if manifest.is_common else principal
+            raw = msgspec.json.encode(manifest)
+            digest = sha256(raw).digest()
+            if self._saved.get((owner, server)) == digest or len(raw) > MAX_MANIFEST_BYTES:
+                continue
+            try:
+                await self._store().put(owner, self._key(server), raw, MANIFEST_TTL_S)
+            except ColonnadeError as error:
+                log.warning("the manifest of server %r is not kept: %s", server, error)
+                continue
+            if len(self._saved) < MAX_PRINCIPALS:
+                self._saved[owner, server] = digest
+
+    async def close(self) -> None:
+        """Wait until everything is saved."""
+        if self._saving:
+            await asyncio.wait(self._saving.values())

@@ -1,0 +1,103 @@
+"""The table `[gateway]` of `colonnade.toml`: how the servers of the file are served as one.
+
+    [gateway]
+    url = "https://mcp.example.com/mcp"
+    instructions = "gathered"
+
+    [gateway.auth]
+    issuer = "https://login.example.com"
+
+    [gateway.views.dev]
+    servers = ["files", "git"]
+
+Rules: what is wrong is a problem with its place, and the key is ignored. No value is resolved:
+there are no secrets in this table.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from colonnade.host.config.entry import SourceNode
+from colonnade.host.config.settings import GatewayAuthSettings, GatewaySettings
+from colonnade.text import closest
+
+# Adds a problem: the message, the node that it is about, and what to do.
+Report = Callable[[str, SourceNode, str], None]
+
+
+KEYS = ("name", "url", "name_limit", "page_size", "instructions", "store", "auth", "views")
+_NUMBERS = ("name_limit", "page_size")
+_STRINGS = ("name", "url", "instructions", "store")
+
+
+def read_gateway(node: SourceNode, report: Report) -> GatewaySettings | None:
+    """The settings in a table; None if it is none."""
+    if node.members is None:
+        report("expected a table", node, "")
+        return None
+    found: dict[str, Any] = {}
+    for key, value in node.members.items():
+        if key in _STRINGS:
+            found[key] = _string(value, report)
+        elif key in _NUMBERS:
+            found[key] = _number(value, report)
+        elif key == "auth":
+            found[key] = _auth(value, report)
+        elif key == "views":
+            found[key] = _views(value, report)
+        else:
+            near = closest(key, KEYS)
+            hint = f"did you mean {near}?" if near else f"keys are {', '.join(KEYS)}"
+            report("unknown key", value, hint)
+    if found.get("auth") is not None and not found.get("url"):
+        report("auth needs url", node, "add url, the URL of the endpoint as clients write it")
+    return GatewaySettings(**{key: value for key, value in found.items() if value is not None})
+
+
+def _string(node: SourceNode, report: Report) -> str | None:
+    if isinstance(node.value, str) and node.value:
+        return node.value
+    report("expected a string", node, "")
+    return None
+
+
+def _number(node: SourceNode, report: Report) -> int | None:
+    if isinstance(node.value, int) and not isinstance(node.value, bool) and node.value > 0:
+        return node.value
+    report("expected a number of 1 or more", node, "")
+    return None
+
+
+def _strings(node: SourceNode | None, report: Report) -> tuple[str, ...]:
+    if node is None:
+        return ()
+    items = node.items
+    if items is None or not all(isinstance(one.value, str) for one in items):
+        report("expected a list of strings", node, "")
+        return ()
+    return tuple(one.value for one in items)
+
+
+def _auth(node: SourceNode, report: Report) -> GatewayAuthSettings | None:
+    for key in node.members or {}:
+        if key not in ("issuer", "scopes"):
+            report("unknown key", node, f"{key!r} is none of issuer, scopes")
+    issuer = node.get("issuer")
+    if issuer is None or not isinstance(issuer.value, str):
+        report("expected the URL of an issuer", issuer or node, 'write issuer = "https://…"')
+        return None
+    return GatewayAuthSettings(issuer=issuer.value, scopes=_strings(node.get("scopes"), report))
+
+
+def _views(node: SourceNode, report: Report) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for name, view in (node.members or {}).items():
+        if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
+            report("the name of a view has letters, digits, '-' and '_' only", view, "")
+            continue
+        servers = _strings(view.get("servers"), report)
+        if servers:
+            found[name] = servers
+        else:
+            report("a view has servers", view, 'write servers = ["files", "git"]')
+    return found

@@ -1,0 +1,95 @@
+"""The steps of one guarded request in the audit log, and its refusals.
+
+Rules: a step that must be recorded and cannot be ends the request (`Refused`). The end of a request
+never raises: the error that ended it is raised. A refusal says what to do.
+"""
+
+import logging
+
+from msgspec import Raw
+
+from colonnade.errors import Refused
+from colonnade.host.policy.request import AuditSink, Consent, Decision, PolicyRequest
+from colonnade.host.servers.session import SessionCall
+from colonnade.protocol import types as t
+
+log: logging.Logger = logging.getLogger("colonnade.host")
+
+
+# ---------------------------------------------------------------- refusals
+
+
+class HiddenNow(Refused):
+    """An item is hidden from its caller since the name was resolved."""
+
+
+def denied(request: PolicyRequest, decision: Decision) -> Refused:
+    """The refusal of a request that the rules deny; `HiddenNow` if other arguments do not help."""
+    if not decision.by_arguments:
+        return HiddenNow(decision.reason, server=request.server, reason="rule", rule=decision.rule)
+    message = f"{request.qualified!r} is denied with these arguments by {decision.rule}"
+    return Refused(message, server=request.server, reason="rule", rule=decision.rule)
+
+
+def no_approver(request: PolicyRequest, decision: Decision) -> Refused:
+    """The refusal of a request that needs an approval where there is no way to ask for one."""
+    what = request.qualified or request.method
+    message = f"{what!r} needs an approval ({decision.rule}), and there is no way to ask for one"
+    hint = 'pass Host(inbox=…), run "colonnade inbox", or allow it with a rule'
+    return Refused(
+        message, server=request.server, hint=hint, reason="no_approver", rule=decision.rule
+    )
+
+
+# ---------------------------------------------------------------- steps
+
+
+class RequestSteps:
+    """The steps of one request in the audit log, if there is one."""
+
+    def __init__(self, audit: AuditSink | None, request: PolicyRequest) -> None:
+        self._audit = audit
+        self.request = request
+        # In the audit log; empty without one.
+        self.id: str = audit.proposed(request) if audit is not None else ""
+
+    def decided(self, decision: Decision) -> None:
+        """The rules have decided."""
+        if self._audit is not None:
+            self._audit.decided(self.id, self.request, decision)
+
+    def asked(self, decision: Decision) -> None:
+        """A person is about to be asked."""
+        if self._audit is not None:
+            self._audit.asked(self.id, self.request, decision)
+
+    def answered(self, consent: Consent | None, why: str) -> None:
+        """A person has answered."""
+        if self._audit is not None:
+            self._audit.answered(self.id, self.request, consent, why)
+
+    async def executed(self, call: SessionCall | None) -> None:
+        """It is about to be sent."""
+        if self._audit is not None:
+            revision = call.client.peer.revision.date if call is not None else ""
+            recorded = self._audit.executed(self.id, self.request, revision)
+            if recorded is not None:
+                await recorded
+
+    def became_task(self, handle: str) -> None:
+        """The call has become a task."""
+        if self._audit is not None:
+            self._audit.became_task(self.id, self.request, handle)
+
+    def returned(self, result: t.ProtocolType | Raw) -> None:
+        """There is a result."""
+        if self._audit is not None:
+            self._audit.returned(self.id, self.request, result)
+
+    def abandoned(self, error: BaseException) -> None:
+        """It ended without a result. Never raises: the error that ended it is raised."""
+        if self._audit is not None:
+            try:
+                self._audit.abandoned(self.id, self.request, error)
+            except Refused as refused:
+                log.error("the end of a request is not in the audit log: %s", refused)

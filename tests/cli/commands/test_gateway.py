@@ -1,0 +1,162 @@
+"""`colonnade gateway`: one command on a configuration file, over HTTP and on stdio."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.process import COMMAND, Process, command
+from colonnade import connect
+from colonnade.cli.commands.gateway import open_store
+from colonnade.cli.errors import CliError
+from colonnade.store.sqlite import SqliteStore
+from live import live
+
+SERVER = """
+from colonnade import Server
+
+server = Server("NAME", version="1", instructions="Use NAME with care.")
+
+
+@server.tool
+def add(a: int, b: int) -> int:
+    return a + b
+"""
+TOML = """
+[servers.one]
+command = "PYTHON"
+args = ["-m", "colonnade", "run", "one.py"]
+
+[servers.two]
+command = "PYTHON"
+args = ["-m", "colonnade", "run", "two.py"]
+
+[gateway]
+name = "house"
+instructions = "gathered"
+
+[gateway.views.dev]
+servers = ["two"]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("COLONNADE_HOME", str(home))
+    entries = {}
+    for name in ("one", "two"):
+        file = tmp_path / f"{name}.py"
+        file.write_text(SERVER.replace("NAME", name))
+        arguments = ["-m", "colonnade", "run", str(file)]
+        entries[name] = {"command": sys.executable, "args": arguments}
+    config = tmp_path / "claude_desktop_config.json"
+    config.write_text(json.dumps({"mcpServers": entries}))
+    toml = TOML.replace("PYTHON", sys.executable)
+    for name in ("one", "two"):
+        toml = toml.replace(f'"{name}.py"', json.dumps(str(tmp_path / f"{name}.py")))
+    (tmp_path / "colonnade.toml").write_text(toml)
+    for file in ("claude_desktop_config.json", "colonnade.toml"):
+        done = command(tmp_path, "config", "trust", file, "--yes", COLONNADE_HOME=str(home))
+        assert done.returncode == 0, done.stderr
+    return tmp_path
+
+
+def test_a_file_of_claude_desktop_is_served_over_http(folder: Path) -> None:
+    home = str(folder / "home")
+    with Process(
+        folder, "gateway", "claude_desktop_config.json", "--port", "0", COLONNADE_HOME=home
+    ) as process:
+        line = process.out.next()
+        assert line.startswith("gateway on http://127.0.0.1:")
+        url = line.rpartition(" ")[2]
+
+        @live
+        async def exercise() -> None:
+            for revision in ("2025-06-18", "2026-07-28"):
+                async with connect(url, revision=revision) as client:
+                    names = [tool.name for tool in await client.list_tools()]
+                    assert names == ["one__add", "two__add"]
+                    assert (await client.call_tool("two__add", {"a": 1, "b": 2})).text == "3"
+
+        exercise()
+
+
+def test_views_of_a_gateway_are_endpoints_of_their_own(folder: Path) -> None:
+    home = str(folder / "home")
+    with Process(
+        folder, "gateway", "colonnade.toml", "--port", "0", COLONNADE_HOME=home
+    ) as process:
+        line = process.out.next()
+        assert line.startswith("house on http://127.0.0.1:")
+        url = line.rpartition(" ")[2]
+
+        @live
+        async def exercise() -> None:
+            async with connect(url) as client:
+                assert len(await client.list_tools()) == 2
+            async with connect(f"{url}/dev") as client:
+                assert [tool.name for tool in await client.list_tools()] == ["two__add"]
+                assert (await client.call_tool("two__add", {"a": 1, "b": 2})).text == "3"
+            async with connect(url) as client:
+                assert client.instructions is not None
+                assert "## one\n\nUse one with care." in client.instructions
+
+        exercise()
+
+
+@live
+async def stdio(folder: Path, *arguments: str) -> None:
+    target = {
+        "command": COMMAND[0],
+        "args": [*COMMAND[1:], "gateway", *arguments],
+        "env": {"COLONNADE_HOME": str(folder / "home")},
+        "cwd": str(folder),
+    }
+    async with connect(target) as client:
+        names = [tool.name for tool in await client.list_tools()]
+        assert names == (["two__add"] if "--view" in arguments else ["one__add", "two__add"])
+        assert (await client.call_tool("two__add", {"a": 1, "b": 2})).text == "3"
+
+
+def test_a_client_starts_a_gateway_on_stdio(folder: Path) -> None:
+    stdio(folder, "claude_desktop_config.json", "--stdio")
+
+
+def test_a_view_is_served_alone_on_stdio(folder: Path) -> None:
+    stdio(folder, "colonnade.toml", "--stdio", "--view", "dev", "--store", "sqlite:state.db")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--host", "0.0.0.0"], "has no authentication"),
+        (["--stdio", "--port", "0"], "--stdio has no port"),
+        (["--view", "none"], "there is no view none"),
+        (["--store", "postgres:x"], "expected memory, sqlite:PATH or redis://HOST"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(folder: Path, arguments: list[str], words: str) -> None:
+    home = str(folder / "home")
+    done = command(folder, "gateway", "colonnade.toml", *arguments, COLONNADE_HOME=home)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_file_without_servers_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "claude_desktop_config.json").write_text('{"mcpServers": {}}')
+    done = command(tmp_path, "gateway", "claude_desktop_config.json")
+    assert done.returncode == 2
+    assert "has no servers" in done.stderr
+
+
+def test_a_store_is_named_by_its_kind(tmp_path: Path) -> None:
+    assert open_store(None) is None
+    assert open_store("memory") is None
+    assert isinstance(open_store(f"sqlite:{tmp_path / 'x.db'}"), SqliteStore)
+    for wrong in ("sqlite:", "x", "redis:"):
+        with pytest.raises(CliError, match="--store"):
+            open_store(wrong)

@@ -1,0 +1,164 @@
+"""What servers offered last is known before they are started: capabilities, instructions, lists."""
+
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from colonnade import Gateway, Host, Server, connect
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Settings
+from colonnade.host.servers.manifest import ServerManifest
+from colonnade.ports import SERVER_PRINCIPAL, Store
+from colonnade.protocol import types as t
+from colonnade.store.memory import MemoryStore
+from colonnade.store.sqlite import SqliteStore
+from gateway.served import by_header, served
+from live import live
+
+OLD, NEW = "2025-11-25", "2026-07-28"
+FILE = """
+from pathlib import Path
+
+from colonnade import Server
+
+Path(STARTED).open("a").write("x")
+server = Server("s", instructions="Ask me.")
+
+
+@server.tool
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@server.prompt
+def greet() -> str:
+    return "hello"
+
+
+server.run()
+"""
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+def test_a_list_starts_nothing_once_it_was_read(revision: str, tmp_path: Path) -> None:
+    started, file = tmp_path / "started", tmp_path / "server.py"
+    file.write_text(FILE.replace("STARTED", repr(str(started))))
+
+    def starts() -> int:
+        return len(started.read_text()) if started.exists() else 0
+
+    def host() -> Host:
+        command = [sys.executable, str(file)]
+        return Host({"s": entry_of("s", command, Settings(revision=revision))})
+
+    @live
+    async def exercise() -> None:
+        store = SqliteStore(tmp_path / "state.db")
+        async with host() as one, connect(Gateway(one, store=store), revision=OLD) as client:
+            first = await client.list_tools()
+            assert len(await client.list_prompts()) == 1
+        before = starts()
+        assert before >= 1
+        async with host() as two:
+            gateway = Gateway(two, store=store, instructions="gathered")
+            async with connect(gateway, revision=OLD) as client:
+                assert await client.list_tools() == first
+                assert [one.name for one in await client.list_prompts()] == ["s__greet"]
+                assert starts() == before
+                assert two.status()[0].state == "idle"
+                assert (await client.call_tool("s__add", {"a": 1, "b": 2})).text == "3"
+                assert starts() > before
+                assert await client.list_tools() == first
+        await store.close()
+
+    exercise()
+
+
+@live
+async def test_only_what_a_server_has_is_declared_once_it_is_known() -> None:
+    store = MemoryStore()
+    server = Server("s", instructions="Ask me.")
+
+    @server.tool
+    def one() -> str:
+        return "1"
+
+    _ = one
+    for known in (False, True):
+        async with Host({"s": server}) as host:
+            gateway = Gateway(host, store=store, instructions="gathered")
+            async with connect(gateway, revision=OLD) as client:
+                capabilities = client.capabilities
+                assert capabilities.tools is not None
+                assert (capabilities.resources is None) == known
+                assert (capabilities.prompts is None) == known
+                assert (client.instructions is None) != known
+                await client.list_tools()
+
+
+@live
+async def test_a_list_of_one_caller_is_not_kept_for_another() -> None:
+    store: Store = MemoryStore()
+    server = Server("s")
+
+    @server.tool
+    def one() -> str:
+        return "1"
+
+    _ = one
+    entry = entry_of("s", server, Settings(revision=OLD))
+    async with Host({"s": entry}) as host:
+        gateway = Gateway(host, store=store)
+        async with (
+            served(gateway, verify=by_header) as url,
+            connect({"url": url, "headers": {"X-User": "ann"}}) as ann,
+        ):
+            await ann.list_tools()
+        assert await store.names(SERVER_PRINCIPAL, "manifest ", "", 10) == []
+        assert len(await store.names("ann", "manifest ", "", 10)) == 1
+    async with Host({"s": entry}) as host:
+        host.use_manifest("s", await manifest_of(store, "ann"), "ann")
+        hosted = host._runtime.generation  # pyright: ignore[reportPrivateUsage]
+        assert hosted.tool("s__one", "ann") is not None
+        assert hosted.tool("s__one", "bob") is None
+
+
+async def manifest_of(store: Store, principal: str) -> ServerManifest:
+    (key,) = await store.names(principal, "manifest ", "", 10)
+    raw = await store.get(principal, key)
+    assert raw is not None
+    return msgspec.json.decode(raw, type=ServerManifest)
+
+
+@live
+async def test_a_manifest_that_cannot_be_read_is_left_out() -> None:
+    store = MemoryStore()
+    server = Server("s")
+
+    @server.tool
+    def one() -> str:
+        return "1"
+
+    _ = one
+    async with Host({"s": server}) as host, connect(Gateway(host, store=store)) as client:
+        await client.list_tools()
+    (key,) = await store.names(SERVER_PRINCIPAL, "manifest ", "", 10)
+    for broken in (b"", b"[1]", b'{"capabilities": 1}'):
+        await store.put(SERVER_PRINCIPAL, key, broken, None)
+        async with Host({"s": server}) as host, connect(Gateway(host, store=store)) as client:
+            assert len(await client.list_tools()) == 1
+
+
+@live
+async def test_a_manifest_for_all_callers_is_not_used_for_a_server_with_their_credentials() -> None:
+    tool = t.Tool(name="one", input_schema={"type": "object"})
+    manifest = ServerManifest(
+        capabilities=t.ServerCapabilities(), is_common=True, tools=[tool], instructions="x"
+    )
+    entry = entry_of("s", "https://example.com/mcp", Settings(credentials="login"))
+    async with Host({"s": entry}) as host:
+        host.use_manifest("s", manifest, None)
+        assert host.tool("s__one") is None
+        assert host.capabilities == {"s": None}

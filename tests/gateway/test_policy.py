@@ -1,0 +1,110 @@
+"""The policy of a host holds for the clients of a gateway in every revision."""
+
+import json
+from typing import Any
+
+import pytest
+
+from colonnade import Context, Gateway, Host, Policy, Rule, Server, connect
+from colonnade.errors import Declined, RemoteError
+from colonnade.host.config.settings import ServerEntry, Settings
+from colonnade.protocol import types as t
+from live import live
+
+REVISIONS = ("2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+CELLS = [(one, other) for one in REVISIONS[:2] for other in REVISIONS[:2]]
+
+
+def shop() -> Server:
+    server = Server("shop")
+
+    @server.tool
+    def price(item: str) -> str:
+        return f"{item}: 3"
+
+    @server.tool
+    def erase(item: str) -> str:
+        raise AssertionError("it is denied")
+
+    @server.tool
+    async def buy(ctx: Context) -> str:
+        try:
+            return await ctx.elicit("How many?", str)
+        except Declined as no:
+            return no.action
+
+    return server
+
+
+def hosted(server: Server, revision: str, policy: Policy) -> Host:
+    async def resolve() -> Server:
+        return server
+
+    settings = Settings(revision=revision)
+    entry = ServerEntry(key="shop", resolve=resolve, fingerprint="shop", settings=settings)
+    return Host({"shop": entry}, policy=policy)
+
+
+async def error_of(client: Any, tool: str) -> str:
+    with pytest.raises(RemoteError) as caught:
+        await client.call_tool(tool, {"item": "tea"})
+    error = caught.value
+    return json.dumps([error.code, error.message.replace(tool, "NAME"), error.data])
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@live
+async def test_a_denied_tool_is_as_unknown_to_a_client_as_one_that_does_not_exist(
+    revision: str,
+) -> None:
+    policy = Policy([Rule("deny", tools="shop__erase")], default="allow")
+    async with (
+        hosted(shop(), REVISIONS[0], policy) as host,
+        connect(Gateway(host), revision=revision) as client,
+    ):
+        assert [tool.name for tool in await client.list_tools()] == ["shop__price", "shop__buy"]
+        denied = await error_of(client, "shop__erase")
+        assert denied == await error_of(client, "shop__qzqzq")
+        assert (await client.call_tool("shop__price", {"item": "tea"})).text == "tea: 3"
+
+
+@pytest.mark.parametrize(("client_revision", "server_revision"), CELLS)
+@live
+async def test_a_denied_elicitation_reaches_the_client_in_no_cell(
+    client_revision: str, server_revision: str
+) -> None:
+    asked: list[t.ElicitRequestParams] = []
+
+    def on_elicit(params: t.ElicitRequestParams) -> str:
+        asked.append(params)
+        return "two"
+
+    policy = Policy([Rule("deny", requests="elicitation")], default="allow")
+    async with (
+        hosted(shop(), server_revision, policy) as host,
+        connect(Gateway(host), revision=client_revision, on_elicit=on_elicit) as client,
+    ):
+        result = await client.call_tool("shop__buy")
+    assert asked == []
+    assert "two" not in result.text
+
+
+@pytest.mark.parametrize(("client_revision", "server_revision"), CELLS)
+@live
+async def test_a_client_that_answers_every_elicitation_cannot_approve_a_call(
+    client_revision: str, server_revision: str
+) -> None:
+    asked: list[t.ElicitRequestParams] = []
+
+    def on_elicit(params: t.ElicitRequestParams) -> str:
+        asked.append(params)
+        return "yes"
+
+    async with (
+        hosted(shop(), server_revision, Policy(default="ask")) as host,
+        connect(Gateway(host), revision=client_revision, on_elicit=on_elicit) as client,
+    ):
+        result = await client.call_tool("shop__price", {"item": "tea"})
+    assert result.is_error
+    assert "no approver" in result.text or "inbox" in result.text
+    assert asked == []

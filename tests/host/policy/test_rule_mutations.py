@@ -1,0 +1,503 @@
+"""Every check of rules and of the guard is needed: with any one of them taken out, a test fails.
+
+As `tests/auth/test_mutations.py`; `scripts/mutate policy` runs these and those of pins, approvals
+and audit.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from auth.cutting import Cut, check_missed
+
+PATTERNS, RULES, GUARD = "test_patterns.py", "test_rules.py", "test_guard.py"
+HIDDEN, CONFIG = "test_hidden.py", "test_rule_config.py"
+UNKNOWN = "answered_as_what_does_not_exist"
+
+CUTS: dict[str, Cut] = {
+    # ------------------------------------------------------------ readings of a value
+    "percent-decoding": Cut(
+        "host/policy/patterns.py",
+        'decoded = unquote(text, errors="replace")',
+        "decoded = text",
+        PATTERNS,
+        "may_read_it",
+    ),
+    "several rounds of it": Cut(
+        "host/policy/patterns.py", "MAX_DECODED = 3", "MAX_DECODED = 1", PATTERNS, "may_read_it"
+    ),
+    "NUL": Cut(
+        "host/policy/patterns.py",
+        'text.partition("\\0")[0]',
+        "text",
+        PATTERNS,
+        "may_read_it",
+    ),
+    "compatibility characters": Cut(
+        "host/policy/patterns.py",
+        'text = unicodedata.normalize("NFKC", ',
+        "text = (",
+        PATTERNS,
+        "may_read_it",
+    ),
+    "invisible characters": Cut(
+        "host/policy/patterns.py", 'not in ("Cf", "Cc")', "not in ()", PATTERNS, "may_read_it"
+    ),
+    "backslashes": Cut(
+        "host/policy/patterns.py", '.replace("\\\\", "/")', "", PATTERNS, "may_read_it"
+    ),
+    "dot segments": Cut(
+        "host/policy/patterns.py",
+        "return head + _without_dots(text)",
+        "return head + text",
+        RULES,
+        "gets_around",
+    ),
+    "case": Cut(
+        "host/policy/patterns.py",
+        "self._folded.matches(normal.casefold())",
+        "self._folded.matches(normal)",
+        RULES,
+        "gets_around",
+    ),
+    "long values": Cut(
+        "host/policy/patterns.py",
+        "return EVERY_READING if self._crosses else 0",
+        "return 0",
+        PATTERNS,
+        "too_long",
+    ),
+    "stars within a folder": Cut(
+        "host/policy/patterns.py",
+        "loops = self._loops if character in _SEPARATORS else",
+        "loops = self._loops | self._name_loops if character in _SEPARATORS else",
+        PATTERNS,
+        "whole_text",
+    ),
+    "length of a pattern": Cut(
+        "host/policy/patterns.py",
+        "if len(pattern) > MAX_PATTERN_CHARACTERS:",
+        "if False:",
+        PATTERNS,
+        "cannot_be_used",
+    ),
+    # ------------------------------------------------------------ conditions
+    "trusted servers alone": Cut(
+        "host/policy/conditions.py", "if not request.trusted:", "if False:", RULES, "not_trusted"
+    ),
+    "default hints": Cut(
+        "host/policy/conditions.py", "else HINTS[hint]", "else False", RULES, "default_of_the_spec"
+    ),
+    "qualified names": Cut(
+        "host/policy/conditions.py",
+        "name = request.name if self.is_own else request.qualified\n        patterns",
+        "name = request.name\n        patterns",
+        RULES,
+        "cannot_name_its_tool",
+    ),
+    "every value for allow": Cut(
+        "host/policy/conditions.py",
+        "            found &= self.comparison.readings(value, strict=False)",
+        "            found |= self.comparison.readings(value, strict=False)",
+        RULES,
+        "every_value_matches",
+    ),
+    "a value for allow": Cut(
+        "host/policy/conditions.py",
+        "if not values or len(values) > MAX_VALUES:",
+        "if len(values) > MAX_VALUES:",
+        RULES,
+        "every_value_matches",
+    ),
+    "values inside of others": Cut(
+        "host/policy/conditions.py",
+        "in enumerate(_leaves(values)):",
+        "in enumerate(values):",
+        RULES,
+        "one_value_matches",
+    ),
+    "many values": Cut(
+        "host/policy/conditions.py",
+        "                if number >= MAX_VALUES:\n                    return EVERY_READING\n",
+        "                if number >= MAX_VALUES:\n                    return found\n",
+        RULES,
+        "too_many_others",
+    ),
+    "numbers in strings": Cut(
+        "host/policy/conditions.py",
+        "if not strict or not isinstance(value, str)",
+        "if True or not isinstance(value, str)",
+        RULES,
+        "one_value_matches",
+    ),
+    "booleans are no numbers": Cut(
+        "host/policy/conditions.py",
+        "if isinstance(value, int | float) and not isinstance(value, bool):\n        return value",
+        "if isinstance(value, int | float):\n        return value",
+        RULES,
+        "every_value_matches",
+    ),
+    "claims are not numbers": Cut(
+        "host/policy/conditions.py",
+        "return isinstance(value, bool) is isinstance(expected, bool) and value == expected",
+        "return value == expected",
+        RULES,
+        "about_a_claim",
+    ),
+    # ------------------------------------------------------------ decisions
+    "the strictest reading": Cut(
+        "host/policy/rules.py",
+        "            action, label = max(found, key=lambda one: _STRICTNESS[one[0]])",
+        "            pass",
+        RULES,
+        "strictest_of_the_readings",
+    ),
+    "the first rule": Cut(
+        "host/policy/rules.py",
+        "            open_readings &= ~readings\n",
+        "",
+        RULES,
+        "first_rule_that_matches",
+    ),
+    "duplicate members": Cut(
+        "host/policy/request.py",
+        "        refuse_duplicate_members(self.arguments)\n",
+        "",
+        RULES,
+        "cannot_be_read",
+    ),
+    "unreadable arguments": Cut(
+        "host/policy/rules.py",
+        'return 0 if self.action == "allow" else readings',
+        "return 0",
+        RULES,
+        "cannot_be_read",
+    ),
+    "functions that fail": Cut(
+        "host/policy/rules.py",
+        'so it denies", self.name, exc_info=error)\n            return "deny"',
+        'so it denies", self.name, exc_info=error)\n            return None',
+        RULES,
+        "that_fails_denies",
+    ),
+    "functions that return nonsense": Cut(
+        "host/policy/rules.py",
+        'returned %r, so it denies", self.name, said)\n        return "deny"',
+        'returned %r, so it denies", self.name, said)\n        return None',
+        RULES,
+        "nonsense",
+    ),
+    "facts of the caller": Cut(
+        "host/policy/rules.py", "            request.principal,\n", "", RULES, "across_callers"
+    ),
+    "claims of the caller": Cut(
+        "host/policy/rules.py",
+        'msgspec.json.encode(request.claims) if self._uses_claims and request.claims else b"",',
+        'b"",',
+        RULES,
+        "across_callers",
+    ),
+    "the strictest policy": Cut(
+        "host/policy/rules.py",
+        "decision = max(decisions, key=lambda one: _STRICTNESS[one.action])",
+        "decision = decisions[0]",
+        RULES,
+        "several_policies",
+    ),
+    "rules about input requests": Cut(
+        "host/policy/rules.py",
+        "        if self.is_about_inputs is not (request.method in _INPUTS):\n            return 0\n",
+        "",
+        RULES,
+        "input_requests_are_matched",
+    ),
+    # ------------------------------------------------------------ files
+    "errors deny": Cut(
+        "host/policy/rule_config.py",
+        'return "deny" if self.problems else "ask"',
+        'return "allow"',
+        CONFIG,
+        "with_an_error_denies",
+    ),
+    "errors leave no rule": Cut(
+        "host/policy/rule_config.py",
+        "Policy(() if self.problems else rules, default=self._default)",
+        "Policy(rules, default=self._default)",
+        CONFIG,
+        "with_an_error_denies",
+    ),
+    "syntax errors deny": Cut(
+        "host/config/files.py",
+        'source.has_broken_policy = file.lower().endswith(".toml") and POLICY_HEADER in data',
+        "pass",
+        CONFIG,
+        "syntax_error",
+    ),
+    "files that are not trusted": Cut(
+        "host/config/reader.py",
+        "for one in self.used if one.policy is not None",
+        "for one in self.sources if one.policy is not None",
+        CONFIG,
+        "not_trusted",
+    ),
+    # ------------------------------------------------------------ the guard
+    "denied calls": Cut(
+        "host/policy/guard.py",
+        '        if decision.action == "deny":\n            raise denied(request, decision)\n        self',
+        "        self",
+        GUARD,
+        "denied_by_its_arguments",
+    ),
+    "asking": Cut(
+        "host/policy/guard.py",
+        "consent = await self._ask(steps, decision)",
+        "pass",
+        GUARD,
+        "was_declined",
+    ),
+    "a way to ask": Cut(
+        "host/policy/guard.py",
+        "        if self._approver is None:\n            raise no_approver(request, decision)\n        steps",
+        "        if self._approver is None:\n            return Consent()\n        steps",
+        GUARD,
+        "without_a_way_to_ask",
+    ),
+    "definitions again": Cut(
+        "host/policy/guard.py",
+        "        if consent is not None and not is_same:",
+        "        if False:",
+        GUARD,
+        "definition_that_changed",
+    ),
+    "lists again": Cut(
+        "host/policy/guard.py",
+        "            if not listing.is_fresh:\n                await listing.fetch(caller)\n",
+        "",
+        GUARD,
+        "definition_that_changed",
+    ),
+    "policies again": Cut(
+        "host/policy/guard.py",
+        "        if not is_same or self.version != decision.policy_version:",
+        "        if not is_same:",
+        GUARD,
+        "policy_that_changed",
+    ),
+    "another policy needs another approval": Cut(
+        "host/policy/guard.py",
+        'if after.action == "ask" and (consent is None or approved_before):',
+        'if after.action == "ask" and consent is None:',
+        GUARD,
+        "policy_that_changed",
+    ),
+    "input requests that are denied": Cut(
+        "host/policy/guard.py",
+        '            if decision.action == "deny":\n                raise Refused(decision.reason',
+        "            if False:\n                raise Refused(decision.reason",
+        GUARD,
+        "is_denied_is_not_asked",
+    ),
+    "input requests without a way to ask": Cut(
+        "host/policy/guard.py",
+        '            if decision.action == "allow":',
+        '            if decision.action == "allow" or self._approver is None:',
+        GUARD,
+        "rules_decide_on_what_servers_ask",
+    ),
+    "roots": Cut(
+        "host/servers/session.py",
+        "        if self._review_roots is None:\n            return await super()",
+        "        if True:\n            return await super()",
+        GUARD,
+        "rules_decide_on_what_servers_ask",
+    ),
+    "input requests of sessions": Cut(
+        "host/runtime.py",
+        "            send_input_request=guarded,",
+        "            send_input_request=send,",
+        GUARD,
+        "rules_decide_on_what_servers_ask",
+    ),
+    "tools": Cut(
+        "host/router.py",
+        "        view = self._view(context)\n        server = generation.server_for",
+        "        view = None\n        server = generation.server_for",
+        HIDDEN,
+        UNKNOWN,
+    ),
+    "calls": Cut(
+        "host/router.py",
+        "            if self.guard is None:\n                result = await _forward(context",
+        "            if True:\n                result = await _forward(context",
+        GUARD,
+        "was_declined",
+    ),
+    "lists": Cut(
+        "host/router.py",
+        "        view = self._view(request)\n        with _hold_all",
+        "        view = None\n        with _hold_all",
+        HIDDEN,
+        UNKNOWN,
+    ),
+    "prompts": Cut(
+        "host/router.py",
+        "            if self.guard is None:\n                return HostResult(await _forward(request, options, server, GET_PROMPT",
+        "            if True:\n                return HostResult(await _forward(request, options, server, GET_PROMPT",
+        GUARD,
+        "prompts_and_resources_are_asked",
+    ),
+    "completions": Cut(
+        "host/router.py",
+        "            if self.guard is None:\n                return HostResult(await _forward(request, options, server, COMPLETE",
+        "            if True:\n                return HostResult(await _forward(request, options, server, COMPLETE",
+        GUARD,
+        "completions_pass",
+    ),
+    "resources": Cut(
+        "host/router.py",
+        "            if self.guard is None:\n                return HostResult(await _forward(request, options, server, method",
+        "            if True:\n                return HostResult(await _forward(request, options, server, method",
+        GUARD,
+        "server_that_is_named",
+    ),
+    "results of tasks": Cut(
+        "host/router.py",
+        "        if self.guard is not None:\n            return await self._guarded_outcome(request, task, self.guard)\n",
+        "",
+        GUARD,
+        "result_of_a_task",
+    ),
+    "tasks": Cut(
+        "host/runtime.py",
+        "                await self._router.task_item(context, server, tool)\n",
+        "                pass\n",
+        HIDDEN,
+        "task_of_a_hidden_tool",
+    ),
+    "servers of logins": Cut(
+        "host/runtime.py",
+        "self._current().server(server, self.view(context))\n            if tool",
+        "self._current().server(server)\n            if tool",
+        HIDDEN,
+        UNKNOWN,
+    ),
+    "lists of tasks": Cut(
+        "host/runtime.py",
+        '        return view.shows_server(server) and view.shows_item(server, "tools", own)',
+        "        return True",
+        HIDDEN,
+        "not_listed",
+    ),
+    "host.tool": Cut(
+        "host/host.py",
+        "        view = self._runtime.view_of(caller)\n        return self._runtime.generation.tool",
+        "        view = None\n        return self._runtime.generation.tool",
+        HIDDEN,
+        "known_to_the_host_object",
+    ),
+    "lists of a middleware": Cut(
+        "host/requests.py",
+        "            view = self._runtime.view(request)\n            lists",
+        "            view = None\n            lists",
+        HIDDEN,
+        "middleware_cannot",
+    ),
+    "servers in errors": Cut(
+        "host/servers/generation.py",
+        "for key, one in self._by_prefix.items() if one in shown]",
+        "for key, one in self._by_prefix.items()]",
+        HIDDEN,
+        UNKNOWN,
+    ),
+    "suggestions": Cut(
+        "host/servers/generation.py",
+        "[*self._known(kind, caller, view), *aliases]",
+        "[*self._known(kind, caller, None), *aliases]",
+        HIDDEN,
+        UNKNOWN,
+    ),
+    "suggested aliases": Cut(
+        "host/servers/generation.py",
+        "        aliases = self._known_aliases(kind, caller, view)\n",
+        "        aliases = list(self._aliases)\n",
+        HIDDEN,
+        UNKNOWN,
+    ),
+    "aliases": Cut(
+        "host/servers/generation.py",
+        "hides_alias = alias is not None and not view.shows_item(server, kind, alias[1])",
+        "hides_alias = False",
+        HIDDEN,
+        "never_listed_alias",
+    ),
+    "hidden servers": Cut(
+        "host/servers/generation.py",
+        "is_hidden = hides_alias or not view.shows_server(server)",
+        "is_hidden = hides_alias",
+        HIDDEN,
+        UNKNOWN,
+    ),
+    "servers that are named": Cut(
+        "host/servers/generation.py",
+        "if found is None or not (view is None or view.shows_server(found)):",
+        "if found is None:",
+        HIDDEN,
+        UNKNOWN,
+    ),
+    "names in a list": Cut(
+        "host/servers/listings.py",
+        "found if found is not None and found.name in self._named else None",
+        "found",
+        HIDDEN,
+        UNKNOWN,
+    ),
+    "names that are not listed": Cut(
+        "host/servers/generation.py",
+        "if own is None or view is not None:",
+        "if own is None:",
+        HIDDEN,
+        "list_is_invalid",
+    ),
+    "rules of a reload": Cut(
+        "host/runtime.py",
+        "has_other_rules = self._set_rules(rules)",
+        "has_other_rules = False",
+        HIDDEN,
+        "reload",
+    ),
+    "views after a reload": Cut(
+        "host/policy/guard.py",
+        "        self._rules = rules\n        self.forget_views()\n",
+        "        self._rules = rules\n",
+        HIDDEN,
+        "reload",
+    ),
+    "views of callers": Cut(
+        "host/policy/guard.py",
+        "            found = self._views[facts] = CallerView(self, facts)",
+        "            found = self._views[facts] = CallerView(self, CallerFacts())",
+        HIDDEN,
+        "one_caller_may_not_see",
+    ),
+    "hidden calls are recorded": Cut(
+        "host/router.py",
+        "            guard.record_hidden(request, self._current())\n",
+        "",
+        GUARD,
+        "call_of_a_hidden_tool_is_recorded",
+    ),
+    "steps that must be recorded": Cut(
+        "host/policy/steps.py",
+        "            recorded = self._audit.executed(self.id, self.request, revision)",
+        "            recorded = None",
+        GUARD,
+        "stops_the_call",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.battery
+@pytest.mark.parametrize("name", CUTS)
+def test_a_check_that_is_taken_out_is_missed(name: str, tmp_path: Path) -> None:
+    check_missed(CUTS[name], tmp_path, "tests/host/policy")
