@@ -207,7 +207,7 @@ CUTS: dict[str, Cut] = {
         "is_not_given_to_a_session",
     ),
     "capabilities of a request": Cut(
-        SESSION, "                declared=self.input,\n", "", APART, "declares_less"
+        SESSION, "            declared=self.input,\n", "", APART, "declares_less"
     ),
     "settings of elicitation": Cut(
         KEYS,

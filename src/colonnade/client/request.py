@@ -66,7 +66,6 @@ from colonnade.protocol.negotiation import Identity, Peer, defined_in
 from colonnade.protocol.revision import (
     EVERY,
     ChangeNotifications,
-    Initialization,
     LogControl,
     Revision,
     Revisions,
@@ -447,7 +446,7 @@ class BaseClient:
         if caller is not None:
             responder, principal, level = caller.answers, caller.principal, caller.log_level
             relay, relay_errors, origin = caller.relay, caller.relay_errors, caller.origin
-            declared = self._declared_by(caller)
+            declared = caller.declared  # without effect in a session, which has declared them once
         if cacheable and not fresh:
             kept = self._cached(method, params, principal)
             if kept is not None:
@@ -499,12 +498,6 @@ class BaseClient:
             )
         message = f"{method} returned input_required {MAX_ROUNDS + 1} times without a result"
         raise self._with_server(RemoteProtocolError(message))
-
-    def _declared_by(self, caller: OriginalCaller) -> InputCapabilities | None:
-        """The input capabilities that requests of a caller declare; None for those of the client,
-        which a session has declared for all of its requests."""
-        enveloped = self.peer.revision.initialization is Initialization.ENVELOPE
-        return caller.declared if enveloped else None
 
     def _input_requests(
         self, method: str, result: t.InputRequiredResult, declared: InputCapabilities | None

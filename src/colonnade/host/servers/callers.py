@@ -136,7 +136,10 @@ class SessionIndex(Generic[S]):
 
     def common(self) -> S | None:
         """One that all callers use."""
-        return _accepting(self._common)
+        for session in self._common:
+            if session.accepts_calls:
+                return session
+        return None
 
     def of(self, key: CallerKey) -> S | None:
         """One of a caller."""
@@ -165,7 +168,10 @@ class SessionIndex(Generic[S]):
 
 
 def _accepting(sessions: Iterable[S]) -> S | None:
-    return next((session for session in sessions if session.accepts_calls), None)
+    for session in sessions:
+        if session.accepts_calls:
+            return session
+    return None
 
 
 def _discard(index: dict[K, dict[S, None]], key: K, session: S) -> None:

@@ -489,13 +489,28 @@ class SessionCall:
         the client decides that; `on_task` is called if the call has become one. `origin` gets the
         result as it was written.
         """
-        exchange = self.context.exchange
+        exchange, relay = self.context.exchange, self.context.input_relay
         if exchange.peer.log_level is not None:
             await self.session.lower_log_level(exchange.peer.log_level)
+        send = partial(
+            self.client.ask,
+            method,
+            timeout_s=timeout_s,
+            on_progress=None if on_progress is None else self._queued(on_progress),
+            answers=self,
+            principal=exchange.principal,
+            log_level=exchange.log_level,
+            wants_task=wants_task,
+            on_task=None if on_task is None else partial(on_task, self.client.name),
+            origin=origin,
+            declared=self.input,
+            relay=relay is not None and relay.in_results,
+            relay_errors=relay is not None,
+        )
         try:
-            result = await self._ask(
-                method, params, timeout_s, on_progress, wants_task, on_task, origin
-            )
+            result = await send(params)
+            if relay is not None and isinstance(result, t.InputRequiredResult):
+                result = await self._relay(result, relay, params, send)
         except ChannelError as error:
             self.session.on(SessionEvent.RESPONSE_MISSING)
             if self.session.served_several:
@@ -521,44 +536,26 @@ class SessionCall:
             await self._complete_url_elicitations()
         return result
 
-    async def _ask(
+    async def _relay(
         self,
-        method: str,
+        result: t.ProtocolType,
+        relay: InputRelay,
         params: t.RequestParams,
-        timeout_s: float | None,
-        on_progress: OnProgress | None,
-        wants_task: bool,
-        on_task: OnTask | None,
-        origin: "ResultOrigin | None",
+        send: Callable[[t.RequestParams], Awaitable[t.ProtocolType]],
     ) -> t.ProtocolType:
-        """Send the request, and again for as long as the host can answer all that it requires."""
-        exchange, relay = self.context.exchange, self.context.input_relay
-        report = None if on_progress is None else self._queued(on_progress)
+        """Hand a result that requires input back to the caller; the request is sent again for as
+        long as the host can answer all that it requires."""
         for _ in range(MAX_ROUNDS):
-            result = await self.client.ask(
-                method,
-                params,
-                timeout_s=timeout_s,
-                on_progress=report,
-                answers=self,
-                principal=exchange.principal,
-                log_level=exchange.log_level,
-                wants_task=wants_task,
-                on_task=None if on_task is None else partial(on_task, self.client.name),
-                origin=origin,
-                declared=self.input,
-                relay=relay is not None and relay.in_results,
-                relay_errors=relay is not None,
-            )
-            if not isinstance(result, t.InputRequiredResult) or relay is None:
+            if not isinstance(result, t.InputRequiredResult):
                 return result
             answered = await self._answer_roots(result)
             if not answered or answered.keys() != (result.input_requests or {}).keys():
-                return self._relay(result, relay, answered)
+                return self._handed_back(result, relay, answered)
             assert isinstance(params, t.InputResponseRequestParams)
             encoder = self.client.conversation.link.encoder(self.client.peer.revision)
             params = retry_params(params, result, answered, encoder)
-        message = f"{method} required the roots {MAX_ROUNDS} times without a result"
+            result = await send(params)
+        message = f"the roots were required {MAX_ROUNDS} times without a result"
         raise RemoteProtocolError(message).with_server(self.client.name)
 
     async def _answer_roots(self, result: t.InputRequiredResult) -> dict[str, AnyInputResponse]:
@@ -571,13 +568,13 @@ class SessionCall:
             if request.kind is InputRequestKind.ROOTS
         }
 
-    def _relay(
+    def _handed_back(
         self,
         result: t.InputRequiredResult,
         relay: InputRelay,
         answered: Mapping[str, AnyInputResponse],
     ) -> t.InputRequiredResult:
-        """Hand a result back to the caller, without what is answered already."""
+        """A result for the caller, without what is answered already."""
         rest = {
             key: request
             for key, request in (result.input_requests or {}).items()
@@ -786,13 +783,15 @@ class HostedSession:
 
     # ------------------------------------------------------------ calls
 
-    def add_call(self, request: RequestContext, key: CallerKey) -> SessionCall:
-        """Add a call of a caller."""
+    def add_call(
+        self, request: RequestContext, key: CallerKey, *, lists: bool = False
+    ) -> SessionCall:
+        """Add a call of a caller; `lists` is whether it reads a list."""
         if self._first_caller is None:
             self._first_caller = key.principal
         elif self._first_caller != key.principal:
             self.served_several = True
-        if not reads_list(request):  # a list is for all clients of a principal
+        if not lists:  # a list is for all clients of a principal
             if self.had_calls and self._first_session != key.session:
                 self.served_several = True
             if not self.had_calls:

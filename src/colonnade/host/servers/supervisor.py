@@ -471,7 +471,7 @@ class ServerSupervisor:
                 self._changes.notify_all()
         if not session.is_shared:
             session.caller = caller.principal
-        return session.add_call(request, caller)
+        return session.add_call(request, caller, lists=lists)
 
     def _release(self, call: SessionCall, error: BaseException | None) -> None:
         session = call.session
