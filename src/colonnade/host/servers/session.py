@@ -820,31 +820,16 @@ class HostedSession:
         return self._stderr.last(most)
 
     def log_received(self, message: t.LoggingMessageNotificationParams) -> None:
-        """Send a log message to the caller of the call that it belongs to; dropped if that may be
-        one of several callers."""
-        call = self._logging_call()
+        """Send a log message to the caller; dropped if there were several callers."""
+        if self.isolation is Isolation.SHARED or self.served_several or not self.calls:
+            return
+        call = next((one for one in reversed(self.calls) if not one.is_background), None)
         if call is None:
             return
         data = message.data if self._contain is None else self._contain(message.data)
         frame = call.context.exchange.log(message.level, data, message.logger)
         if frame is not None:
             call.call_back(call.send_notification, frame, size=len(frame))
-
-    def _logging_call(self) -> "SessionCall | None":
-        if self.isolation is Isolation.SHARED:
-            return None
-        if not self.served_several:
-            return next((one for one in reversed(self.calls) if not one.is_background), None)
-        if self.isolation is not Isolation.STATELESS or self.state is not SessionState.READY:
-            return None
-        # A message belongs to a request in flight that asked for messages: without another such
-        # request, and without one that was left without a response, it is that of this one.
-        wanting = [
-            one
-            for one in self.calls
-            if not one.is_background and one.context.exchange.log_level is not None
-        ]
-        return wanting[0] if len(wanting) == 1 else None
 
     async def lower_log_level(self, wanted: t.LoggingLevel) -> None:
         """Let the server send log messages of this level, if it has one level for the session: the
