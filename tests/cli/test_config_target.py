@@ -21,7 +21,6 @@ from cli.scripted_server import scripted_program, tool
 from cli.terminal import PseudoTerminal
 from cli.test_inbox_prompt import Person
 from colonnade.cli.connections import input_request_handler
-from colonnade.cli.terminal import Terminal
 from colonnade.host.input_requests import HostInputRequest
 from colonnade.protocol import types as t
 from live import live
@@ -420,18 +419,6 @@ def test_a_question_says_which_server_asks_and_for_which_call(folder: Path) -> N
         code, rest = terminal.end()
     assert "trip (for trip__book) asks:" in shown
     assert (code, '"seat":{"car":3,"window":true}' in rest) == (0, True)
-
-
-class Person(Terminal):
-    """A terminal with a person who types these words, one after another."""
-
-    def __init__(self, *words: str | None) -> None:
-        super().__init__()
-        self.can_ask = True
-        self._words = list(words)
-
-    async def ask(self, prompt: str) -> str | None:
-        return self._words.pop(0)
 
 
 class Thinking(Person):
