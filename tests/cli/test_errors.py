@@ -125,7 +125,7 @@ OPTIONS: dict[tuple[str, ...], str] = {
     ("list", "server.py"): "there is no command list; did you mean ls?",
     ("fly", "server.py"): (
         "there is no command fly; commands are run, serve, work, ls, inspect, call, read, prompt, complete, tasks, "
-        "login, logout, whoami, issuer, chat, doctor, add, remove, config"
+        "inbox, login, logout, whoami, issuer, chat, doctor, add, remove, pins, config, policy, audit"
     ),
     ("serve", "--prot", "1"): "there is no option --prot; did you mean --port?",
     ("serve", "server.py", "--quic"): "there is no option --quic; see colonnade serve --help",
