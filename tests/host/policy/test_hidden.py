@@ -125,13 +125,15 @@ async def test_what_is_hidden_is_answered_as_what_does_not_exist(name: str) -> N
             await plain.list_prompts()
 
 
-@pytest.mark.parametrize("name", WAYS)
+# The others are names that exist in neither host, or are about the servers in errors.
+NEAR = ("near", "named", "another case", "vault", "login")
+EXISTING = [name for name in WAYS if not any(word in name for word in NEAR)]
+
+
+@pytest.mark.parametrize("name", EXISTING)
 @live
 async def test_without_the_policy_the_answers_differ(name: str) -> None:
     """So the comparison above compares something."""
-    near = ("near", "named", "another case", "vault", "login")
-    if any(word in name for word in near):
-        pytest.skip("this name exists in neither, or the comparison is about the servers in errors")
     entry = entry_of("files", files(), Settings(aliases=ALIASES))
     servers: dict[str, Any] = {"files": entry, "git": one_tool("git"), "vault": one_tool("vault")}
     async with Host(servers) as open_host, without_secrets() as plain:
