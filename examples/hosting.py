@@ -1,4 +1,5 @@
-"""A host: three servers of three revisions, over three transports, and a model with their tools.
+"""A host: three servers of three revisions, over three transports, and a model with their tools;
+then a gateway in front of one of them.
 
     python examples/hosting.py
 
@@ -23,7 +24,7 @@ from typing import Any
 import booking
 import travel
 
-from colonnade import Declined, Host
+from colonnade import Declined, Gateway, Host, connect
 from colonnade.host.agent.loop import ModelCall
 from colonnade.host.input_requests import HostInputRequest
 from colonnade.host.servers.session import Status
@@ -41,6 +42,7 @@ CODE = {
     "travel.py": 'Ask("',
     "booking.py": 'Ask("',
     "hosting.py": "async with Host(",
+    "gateway.py": "gateway = Gateway(",
 }
 
 
@@ -264,6 +266,24 @@ async def show_end(host: Host, crashed: asyncio.Event) -> None:
     line(f"weather was restarted: {again.text}")
 
 
+async def show_gateway(url: str) -> None:
+    """A form of the travel server, which sends it as a request, reaches a client that is asked in
+    results."""
+    title("A gateway, for a client of 2026-07-28 in front of the server of 2025-11-25")
+
+    def on_elicit(params: Any) -> Any:
+        line(f"?? input_required at the client: {params.message}")
+        line(f"!! {json.dumps(ANSWERS['travel'])}")
+        return ANSWERS["travel"]
+
+    gateway = Gateway(Host({"travel": {"url": url, "revision": "2025-11-25"}}))
+    async with connect(gateway, revision="2026-07-28", on_elicit=on_elicit) as client:
+        found = await client.call_tool("travel__find", {"start": "Berlin", "end": "Prague"})
+        train = json.loads(found.text)[0]["number"]
+        line(f"-> travel__book(train={train!r})")
+        line(f"<- travel__book: {(await client.call_tool('travel__book', {'train': train})).text}")
+
+
 def show_code() -> None:
     title("The code")
     for name, words in CODE.items():
@@ -298,6 +318,7 @@ async def main() -> None:
             title(run.text)
             line(f"{run.rounds} rounds, {len(run.calls)} calls, {len(run.messages)} messages")
             await show_end(host, crashed)
+        await show_gateway(url)
 
 
 if __name__ == "__main__":
