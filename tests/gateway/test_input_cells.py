@@ -12,6 +12,7 @@ from colonnade.errors import RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL
+from gateway.cell_pictures import picture
 from gateway.recorded import NEW, OLD, Cell, recorded
 from live import live
 
@@ -296,3 +297,10 @@ async def test_a_form_crosses_between_all_revisions_that_have_it(
         assert "this needs elicitation, which the client does not support" in said
         assert user.forms == []
         cell.check()
+
+
+@live
+async def test_the_picture_of_the_four_cells_shows_the_frames_of_today() -> None:
+    drawn = (Path(__file__).parents[2] / "docs" / "gateway-cells.svg").read_text("utf-8")
+    module = "PYTHONPATH=tests:tests/support .venv/bin/python -m gateway.cell_pictures"
+    assert drawn == await picture(), f"{module} docs/gateway-cells.svg"

@@ -8,6 +8,7 @@
 Rules: every frame on both wires can be checked against the closed official schema of its revision.
 """
 
+import itertools
 import json
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -37,15 +38,21 @@ def revision_of(date: str) -> Revision:
     return found
 
 
+# The place of each frame in the order of all wires.
+_PLACES = itertools.count()
+
+
 class RecordedWire:
-    """The frames of one connection, by their sender."""
+    """The frames of one connection, by their sender; `places` is the order over all wires."""
 
     def __init__(self, revision: Revision) -> None:
         self.revision = revision
         self.frames: list[tuple[Side, Any]] = []
+        self.places: list[int] = []
 
     def add(self, side: Side, frame: bytes) -> None:
         self.frames.append((side, json.loads(frame)))
+        self.places.append(next(_PLACES))
 
     def said(self, side: Side, method: str) -> list[Any]:
         """The params of the requests and notifications of one side."""
