@@ -108,12 +108,12 @@ async def picture() -> str:
             parts += drawn(arrow, HEAD + 12 + STEP * row)
         parts.append("</g>")
     size = f"width='{2 * PANEL}' height='{2 * height}'"
-    head = "<path d='M0,0 L7,3.5 L0,7 z'"
+    box = "markerWidth='7' markerHeight='7' refX='7' refY='3.5' orient='auto'"
+    head = f"<path d='M0,0 L7,3.5 L0,7 z' fill='{ARROW}'/>"
     return "\n".join(
         [
             f"<svg xmlns='http://www.w3.org/2000/svg' {size} font-family='{FONT}'>",
-            "<defs><marker id='a' markerWidth='7' markerHeight='7' refX='7' refY='3.5' "
-            f"orient='auto'>{head} fill='{ARROW}'/></marker></defs>",
+            f"<defs><marker id='a' {box}>{head}</marker></defs>",
             f"<rect {size} rx='8' fill='#f7f9f7'/>",
             *parts,
             "</svg>\n",
