@@ -31,6 +31,26 @@ def small(name: str = "small") -> Server:
     return server
 
 
+@pytest.mark.spec("R0982", "R0983")
+@live
+async def test_tools_of_two_servers_of_one_name_are_kept_apart_by_their_keys() -> None:
+    first, second = Server("same"), Server("same")
+
+    @first.tool(name="search")
+    def search_first() -> str:
+        return "first"
+
+    @second.tool(name="search")
+    def search_second() -> str:
+        return "second"
+
+    async with Host({"a": first, "b": second}) as host:
+        assert [tool.name for tool in await host.list_tools()] == ["a__search", "b__search"]
+        assert (await host.call_tool("a__search")).text == "first"
+        assert (await host.call_tool("b__search")).text == "second"
+    _ = search_first, search_second
+
+
 class Counted(Server):
     """A server that counts how often its tools are listed."""
 

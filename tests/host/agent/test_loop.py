@@ -119,6 +119,7 @@ async def test_calls_of_one_reply_are_made_at_once_and_told_in_their_order() -> 
 # ---------------------------------------------------------------- bounds
 
 
+@pytest.mark.spec("R0657")
 @live
 async def test_rounds_have_a_bound_and_the_conversation_can_go_on_after_it() -> None:
     def again(_: list[JSON]) -> Any:
