@@ -145,7 +145,8 @@ def keep_passes(
     """Count the files of which every test has ended, and none has failed; one that failed begins
     again."""
     failed = {file_of(name) for name in outcome.failed}
-    for file in {file_of(name) for name in outcome.ended}:
+    # A file of which no test uses anything is not run again.
+    for file in {file_of(name) for name, one in outcome.ended.items() if one.used}:
         if file in failed:
             passes.pop(file, None)
         elif all(name in outcome.ended for name in names if file_of(name) == file):
