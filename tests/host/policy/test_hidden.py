@@ -141,6 +141,31 @@ async def test_without_the_policy_the_answers_differ(name: str) -> None:
 
 
 @live
+async def test_a_tool_with_a_shortened_name_is_hidden_by_a_pattern_of_its_full_name() -> None:
+    """As the shorter names of a gateway are, and those that providers of models would reject."""
+    server = Server("files")
+    own = "everything_in_the_whole_workspace_folder_delete"
+
+    @server.tool(name=own)
+    def delete() -> str:
+        return "deleted"
+
+    _ = delete
+    namespace = "the_archive_of_the_accounts"
+    rules = (Rule("deny", tools="*_delete"), Rule("deny", tools=f"{namespace}__*"))
+    for rule in rules:
+        for limit in (40, 64):
+            host = Host({namespace: server}, policy=Policy([rule, Rule("allow")]))
+            host.limit_names(limit)
+            async with Host({namespace: server}) as open_host, host:
+                open_host.limit_names(limit)
+                (name,) = [one.name for one in await open_host.list_tools()]
+                assert not name.endswith("_delete")
+                assert await host.list_tools() == []
+                assert "has no tool" in await outcome(host.call_tool(name))
+
+
+@live
 async def test_a_hidden_tool_is_not_known_to_the_host_object() -> None:
     async with with_secrets() as host:
         await host.list_tools()

@@ -90,10 +90,31 @@ CUTS: dict[str, Cut] = {
     ),
     "qualified names": Cut(
         "host/policy/conditions.py",
-        "name = request.name if self.is_own else request.qualified\n        patterns",
-        "name = request.name\n        patterns",
+        "name = request.name if self.is_own else request.qualified\n        found",
+        "name = request.name\n        found",
         RULES,
         "cannot_name_its_tool",
+    ),
+    "full names for deny": Cut(
+        "host/policy/conditions.py",
+        "        if self.strict:\n            return any(one.matches(full)",
+        "        if self.strict:\n            return any(False",
+        RULES,
+        "shortened",
+    ),
+    "full names for allow": Cut(
+        "host/policy/conditions.py",
+        "return is_written_out or any(one.matches(full)",
+        "return is_written_out or any(True",
+        RULES,
+        "shortened",
+    ),
+    "full names of requests": Cut(
+        "host/policy/guard.py",
+        "            namespace=server.claim.namespace,\n",
+        "",
+        HIDDEN,
+        "shortened",
     ),
     "every value for allow": Cut(
         "host/policy/conditions.py",

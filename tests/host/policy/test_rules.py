@@ -4,10 +4,12 @@ import logging
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType
 from colonnade.host.policy.request import Action, PolicyRequest
 from colonnade.host.policy.rules import CombinedPolicy, FunctionRule, Policy, Rule
+from colonnade.host.servers.naming import qualified_name
 from colonnade.protocol import types as t
 from host.policies import asked
 
@@ -123,6 +125,60 @@ def test_a_server_cannot_name_its_tool_as_the_tool_of_another() -> None:
     impostor = asked("evil__files__read")
     assert impostor.name == "files__read"
     assert action(allowed(tools="files__*"), impostor) == "deny"
+    assert action(allowed(tools="files__read"), impostor) == "deny"
+
+
+LONG = "everything_in_the_whole_workspace_folder_of_a_project_delete"
+
+
+def shortened(own: str, namespace: str = "files", limit: int = 45) -> PolicyRequest:
+    """A request whose qualified name lacks a part of the name on the server."""
+    request = asked("files__x")
+    qualified = qualified_name(namespace, own, limit)
+    return replace(request, name=own, qualified=qualified, namespace=namespace)
+
+
+@pytest.mark.parametrize("strict", ["deny", "ask"])
+def test_a_shortened_name_is_denied_by_a_pattern_of_the_full_or_of_the_shown_name(
+    strict: Action,
+) -> None:
+    request = shortened(LONG)
+    assert not request.qualified.endswith("_delete")
+    for pattern in ("*_delete", "files__everything_*", f"files__{LONG}", request.qualified):
+        policy = Policy([Rule(strict, tools=pattern)], default="allow")
+        assert action(policy, request) == strict
+        assert policy.hides(request) is (strict == "deny")
+    assert action(denied(tools="*_remove"), request) == "allow"
+    dotted = shortened("notes.delete")
+    assert action(denied(tools="files__notes.*"), dotted) == "deny"
+
+
+def test_the_full_namespace_of_a_shortened_name_is_denied() -> None:
+    namespace = "the_archive_of_the_accounts_of_the_year"
+    request = shortened("look", namespace)
+    assert not request.qualified.startswith(f"{namespace}__")
+    assert action(denied(tools=f"{namespace}__*"), request) == "deny"
+
+
+def test_a_shortened_name_is_allowed_if_both_names_match_or_it_is_written_out() -> None:
+    request = shortened(LONG)
+    digest = request.qualified[-6:]
+    assert action(allowed(tools="files__everything_*"), request) == "allow"
+    assert action(allowed(tools=request.qualified), request) == "allow"
+    assert action(allowed(tools=f"*{digest}"), request) == "deny"
+    assert action(allowed(tools="*_delete"), request) == "deny"
+    # `notes.delete` is shown as `files__notes_delete_…`: a pattern of names with `_` is not for it.
+    assert action(allowed(tools="files__notes_*"), shortened("notes.delete")) == "deny"
+
+
+def test_a_server_whose_full_names_may_be_allowed_is_not_hidden() -> None:
+    namespace = "the_archive_of_the_accounts_of_the_year"
+    request = shortened("", namespace)
+    prefix = request.qualified.partition("__")[0] + "__"
+    server = replace(request, qualified=prefix)
+    assert not allowed(tools=f"{prefix}look").hides_server(server)
+    assert not denied(tools=f"{namespace}__*").hides_server(server)
+    assert allowed(tools="other__*").hides_server(server)
 
 
 def test_with_servers_a_pattern_is_for_the_name_on_them() -> None:

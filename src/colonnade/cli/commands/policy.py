@@ -356,6 +356,7 @@ def make_request(
         arguments=Raw(encode(dict(arguments))),
         definition=definition,
         definition_digest=digest_of(definition),
+        namespace=settings.namespace or server,
     )
 
 

@@ -182,11 +182,14 @@ def _is_claim(expected: "Glob | bool | float", value: Any) -> bool:
 
 class ItemCondition(NamedTuple):
     """`tools`, `prompts` and `resources`: one of them must match. With `is_own`, names are those on
-    the server; otherwise they are qualified names."""
+    the server; otherwise they are qualified names, which may be shortened and then lack what a
+    pattern is about. With `strict`, as in `deny` and `ask`, it is enough if the qualified or the
+    full name matches; otherwise both must, or the qualified name is written out."""
 
     names: Mapping[ItemKind, tuple[Glob, ...]]
     uris: tuple[TextPattern, ...]
     is_own: bool
+    strict: bool
     on_arguments: bool = False
     on_item: bool = True
 
@@ -197,16 +200,30 @@ class ItemCondition(NamedTuple):
             for one in self.uris:
                 found |= one.readings(request.name)
             return found
-        name = request.name if self.is_own else request.qualified
         patterns = self.names.get(request.kind, ())
-        return EVERY_READING if any(one.matches(name) for one in patterns) else 0
+        return EVERY_READING if patterns and self._holds(request, patterns) else 0
+
+    def _holds(self, request: PolicyRequest, patterns: tuple[Glob, ...]) -> bool:
+        name = request.name if self.is_own else request.qualified
+        found = any(one.matches(name) for one in patterns)
+        # An input request without a call has no name.
+        if self.is_own or not name or found is self.strict:
+            return found
+        full = request.full_name
+        if full == name:
+            return found
+        if self.strict:
+            return any(one.matches(full) for one in patterns)
+        is_written_out = any(one.is_plain and one.matches(name) for one in patterns)
+        return is_written_out or any(one.matches(full) for one in patterns)
 
     def may_hold(self, request: PolicyRequest) -> bool:
         """Whether an item of this server can match: by the prefix of qualified names."""
         if self.uris or self.is_own:
             return True
-        prefix = request.qualified
-        return any(one.may_begin_with(prefix) for many in self.names.values() for one in many)
+        prefixes = (request.qualified, request.full_name)
+        patterns = [one for many in self.names.values() for one in many]
+        return any(one.may_begin_with(prefix) for one in patterns for prefix in prefixes)
 
     def problem(self, request: PolicyRequest) -> str:
         """Why it does not hold."""
@@ -215,7 +232,9 @@ class ItemCondition(NamedTuple):
         if not patterns:
             return f"it is about {_kinds(self)}, not about a {request.kind}"
         name = request.name if self.is_own or is_uri else request.qualified
-        return f"the {request.kind} {name!r} does not match {_shown(patterns)}"
+        full = "" if self.is_own or is_uri else request.full_name
+        shown = f"{name!r}, in full {full!r}," if full and full != name else repr(name)
+        return f"the {request.kind} {shown} does not match {_shown(patterns)}"
 
 
 def _kinds(condition: ItemCondition) -> str:

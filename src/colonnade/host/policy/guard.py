@@ -138,6 +138,7 @@ class CallerView:
             arguments=item.arguments,
             definition=definition,
             definition_digest=self._guard.digest(definition) if digest else "",
+            namespace=server.claim.namespace,
         )
 
     # ------------------------------------------------------------ ListView

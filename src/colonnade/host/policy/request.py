@@ -48,7 +48,8 @@ class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
       `completion/complete`, `tasks/get`; `elicitation/create`, `sampling/createMessage` and
       `roots/list` for what a server asks; `tools/list` and its siblings if an item is listed.
     - `name` is the name on the server, or the URI; `qualified` is the qualified name, also if an
-      alias was called, or the URI.
+      alias was called, or the URI. A qualified name may be shortened (it ends in a digest then);
+      `full_name` is never, and `namespace` is what the server's names begin with.
     - `arguments` are the bytes that are sent: the arguments of a tool or prompt, or the params of
       an input request; empty if there are none.
     - `definition` is the item as its server lists it for this caller, with the server's own name;
@@ -71,6 +72,13 @@ class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
     definition: t.ProtocolType | None = None
     definition_digest: str = ""
     during: str = ""
+    namespace: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """The name of a tool or prompt with its namespace, as its server gives it, however long it
+        is and whatever it contains."""
+        return f"{self.namespace or self.qualified.partition('__')[0]}__{self.name}"
 
     @cached_property
     def decoded_arguments(self) -> dict[str, Any]:

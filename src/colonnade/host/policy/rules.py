@@ -150,7 +150,7 @@ class Rule:
         uris: tuple[TextPattern, ...] = ()
         if resources is not None:
             uris = text_patterns(resources, "resources", crosses=self.action != "allow")
-        return ItemCondition(names, uris, is_own)
+        return ItemCondition(names, uris, is_own, self.action != "allow")
 
     def __repr__(self) -> str:
         return f"<Rule {self.label}: {self.action}>"
