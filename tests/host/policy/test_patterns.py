@@ -15,6 +15,7 @@ from colonnade.host.policy.patterns import (
     Glob,
     TextPattern,
     normalized,
+    normalized_pattern,
 )
 
 # ---------------------------------------------------------------- globs
@@ -162,6 +163,83 @@ def test_a_pattern_that_cannot_be_used_is_refused(pattern: str) -> None:
 )
 def test_a_path_is_read_as_a_program_may_read_it(text: str, read: str) -> None:
     assert normalized(text) == read
+
+
+@pytest.mark.parametrize(
+    ("pattern", "read"),
+    [
+        ("/srv/**", "/srv/**"),
+        ("notes://my%20secret/**", "notes://my secret/**"),
+        ("/srv/%252e/%61?[a-z]", "/srv/a?[a-z]"),
+        ("C:\\Windows\\**", "C:/Windows/**"),
+        ("C:[\\]Windows", "C:[/\\]Windows"),
+        ("/etc/./x//y/", "/etc/x/y"),
+        ("/srv/../etc/*", "/etc/*"),
+        ("/100%25/%2a%3F%5b", "/100%/[*][?][[]"),
+        ("/srv/\uff0a", "/srv/[*]"),
+        ("HTTP*://Example.com//a/*", "http*://example.com/a/*"),
+        ("*://example.com/a//*", "*://example.com/a/*"),
+        ("file:///**", "file:///**"),
+        ("file://**", "file://**"),
+        ("**/.ssh/", "**/.ssh"),
+        ("~//.ssh/**", "~/.ssh/**"),
+        ("./**/x", "./**/x"),
+        (".//*", "./*"),
+        ("a/../*", "./*"),
+        ("./a/*", "a/*"),
+        ("../*", "../*"),
+        ("", ""),
+        (".", ""),
+        ("\U000f0000*", "\U000f0000*"),
+        # about the way to write a path
+        ("*\\*", "*\\*"),
+        ("**//**", "**//**"),
+        ("**/../**", "**/../**"),
+        ("/srv/*/../x", "/srv/*/../x"),
+        ("*%00*", "*%00*"),
+        ("*%2f*", "*%2f*"),
+    ],
+)
+def test_a_pattern_is_read_as_the_texts_are(pattern: str, read: str) -> None:
+    assert normalized_pattern(pattern) == read
+
+
+@pytest.mark.parametrize("crosses", [True, False])
+@pytest.mark.parametrize(
+    ("pattern", "texts"),
+    [
+        ("/etc/", ("/etc", "/etc/", "/etc//", "/./etc")),
+        ("/etc/./x", ("/etc/x", "/etc//x")),
+        ("/etc//x", ("/etc/x", "/etc/./x")),
+        ("//host/share/**", ("//host/share/x", "\\\\host\\share\\x")),
+        ("C:\\Windows\\**", ("C:\\Windows\\x", "C:/Windows/x", "C:\\a\\..\\Windows\\x")),
+        ("C:\\*\\*", ("C:/a/b", "c:\\a\\b")),
+        ("C:[\\]x", ("C:/x", "C:\\x")),
+        (
+            "notes://my%20secret/**",
+            ("notes://my%20secre%74/a", "notes://my secret/a", "notes://M%79%20secret/a"),
+        ),
+        ("./secret/*", ("secret/a", "./secret/a", ".//secret/a", "x/../secret/a")),
+        ("./**", ("a", "./a", ".//a", "a/b")),
+    ],
+)
+def test_no_other_spelling_gets_around_a_pattern_however_that_is_written(
+    pattern: str, texts: tuple[str, ...], crosses: bool
+) -> None:
+    for text in texts:
+        assert TextPattern(pattern, crosses=crosses).readings(text) & FOLDED, text
+
+
+def test_a_pattern_of_relative_paths_is_not_for_absolute_ones() -> None:
+    for pattern in ("./**", ".//*", "a/../**"):
+        assert TextPattern(pattern, crosses=True).readings("/etc/x") == 0
+
+
+def test_a_pattern_with_an_escape_is_met_in_every_reading_by_the_same_text() -> None:
+    """So that `allow` can have one."""
+    pattern = TextPattern("/srv/a%20b/**", crosses=False)
+    assert pattern.readings("/srv/a%20b/x") == EVERY_READING
+    assert pattern.readings("/srv/a b/x") == NORMAL | FOLDED
 
 
 def test_a_plain_value_has_one_reading() -> None:

@@ -23,6 +23,41 @@ CUTS: dict[str, Cut] = {
         PATTERNS,
         "may_read_it",
     ),
+    "normalized patterns": Cut(
+        "host/policy/patterns.py",
+        "composed = normalized_pattern(pattern)",
+        "composed = pattern",
+        RULES,
+        "lets_another_spelling",
+    ),
+    "separators in classes": Cut(
+        "host/policy/patterns.py",
+        'return f"[/{text[1:]}" if is_separator else text',
+        "return text",
+        PATTERNS,
+        "other_spelling",
+    ),
+    "characters that are no wildcards": Cut(
+        "host/policy/patterns.py",
+        'return f"[{character}]" if character in "*?[" else character',
+        "return character",
+        PATTERNS,
+        "read_as_the_texts_are",
+    ),
+    "relative patterns": Cut(
+        "host/policy/patterns.py",
+        'return f"./{found}" if is_relative else found',
+        "return found",
+        PATTERNS,
+        "not_for_absolute",
+    ),
+    "relative texts": Cut(
+        "host/policy/patterns.py",
+        'if self._is_relative and not normal.startswith("/"):',
+        "if False:",
+        PATTERNS,
+        "other_spelling",
+    ),
     "several rounds of it": Cut(
         "host/policy/patterns.py", "MAX_DECODED = 3", "MAX_DECODED = 1", PATTERNS, "may_read_it"
     ),
@@ -44,7 +79,11 @@ CUTS: dict[str, Cut] = {
         "host/policy/patterns.py", 'not in ("Cf", "Cc")', "not in ()", PATTERNS, "may_read_it"
     ),
     "backslashes": Cut(
-        "host/policy/patterns.py", '.replace("\\\\", "/")', "", PATTERNS, "may_read_it"
+        "host/policy/patterns.py",
+        'text = text.replace("\\\\", "/").strip()',
+        "text = text.strip()",
+        PATTERNS,
+        "may_read_it",
     ),
     "dot segments": Cut(
         "host/policy/patterns.py",

@@ -221,6 +221,24 @@ def test_no_way_to_write_a_uri_gets_around_a_rule_that_denies_it(uri: str) -> No
     assert denied(resources="file:///etc/**").hides(request)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("C:\\Windows\\**", "C:/Windows/x"),
+        ("/srv/my%20secret", "/srv/my secret"),
+        ("/srv/my%20secret", "/srv/%6Dy%20secret"),
+        ("/etc/", "/etc"),
+        ("/etc//passwd", "/etc/passwd"),
+        ("/etc/./passwd", "/etc/passwd"),
+    ],
+)
+def test_no_way_to_write_a_rule_lets_another_spelling_of_a_path_through(
+    pattern: str, path: str
+) -> None:
+    policy = denied(arguments={"path": pattern})
+    assert action(policy, asked("files__read", {"path": path})) == "deny"
+
+
 # ---------------------------------------------------------------- annotations
 
 

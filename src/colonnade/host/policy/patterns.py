@@ -3,6 +3,7 @@
 A server may read a string otherwise than a rule: `/srv/../etc` is a path below `/srv` for a pattern
 and not for an operating system, and `%2e%2e` becomes `..` on its way. So a string is compared in
 three readings: as it is written, as a path or URI that was normalized, and without regard to case.
+A pattern is normalized for the last two as well, since a person may write it in either way.
 The rules decide each reading for itself, and the strictest decision counts.
 
 Rules: no regular expressions of users, and no backtracking: a comparison takes time in proportion
@@ -34,7 +35,14 @@ EVERY_READING: Final = WRITTEN | NORMAL | FOLDED
 
 _SEPARATORS = "/\\"
 _LITERAL = re.compile(r"[*?\[]")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/)/+([^/]*)(.*)", re.DOTALL)
+# Stand for `*`, `?` and classes while a pattern is normalized: one for each, in the order of the
+# pattern. No step of `normalized` changes characters for private use.
+_MARK = 0xF0000
+_MARKS = "\U000f0000-\U000ffffd"
+_WILDCARD = re.compile(rf"\*+|\?|\[!?.[^]]*\]|[{_MARKS}]", re.DOTALL)
+_SCHEME = re.compile(rf"([A-Za-z{_MARKS}][A-Za-z0-9+.{_MARKS}-]*:/)/+([^/]*)(.*)", re.DOTALL)
+# A wildcard folder that is left again: what it stands for is not known.
+_LEFT_AGAIN = re.compile(rf"[{_MARKS}][^/]*/+(?:\./+)*\.\.(?:/|$)")
 # A string without any of these reads the same as a path.
 _UNUSUAL = re.compile(r"[^\x21-\x7e]|[%\\]|//|(?:^|/)\.{1,2}(?:/|$)|./$|[A-Z]")
 
@@ -202,11 +210,7 @@ def _character_class(pattern: str, at: int) -> tuple[CharacterClass, int]:
 def normalized(text: str) -> str:
     """A path or URI as a program may read it: percent-decoded, `\\` as `/`, without `.`, `..`,
     repeated and trailing separators, without invisible characters, and up to a NUL."""
-    for _ in range(MAX_DECODED):
-        decoded = unquote(text, errors="replace")
-        if decoded == text:
-            break
-        text = decoded
+    text = _decoded(text)
     text = unicodedata.normalize("NFKC", text.partition("\0")[0])
     text = "".join(one for one in text if unicodedata.category(one) not in ("Cf", "Cc"))
     text = text.replace("\\", "/").strip()
@@ -219,6 +223,49 @@ def normalized(text: str) -> str:
         path = url[3] if slashes == 1 else f"/{url[2]}{url[3]}"
         head, text = f"{url[1].lower()}/{host}", path
     return head + _without_dots(text)
+
+
+def _decoded(text: str) -> str:
+    for _ in range(MAX_DECODED):
+        decoded = unquote(text, errors="replace")
+        if decoded == text:
+            break
+        text = decoded
+    return text
+
+
+def normalized_pattern(pattern: str) -> str:
+    """A pattern, normalized as the texts are that it is compared with; its wildcards stay. One for
+    relative paths that begin with a wildcard has a `./` before them: `**` is for absolute ones too.
+
+    One that is about a way to write paths and not about a path (`*\\*`, `**/../**`, `*%00*`) has no
+    normalized form, and is returned as it is.
+    """
+    composed = unicodedata.normalize("NFKC", pattern)
+    wildcards = _WILDCARD.findall(pattern)
+    numbers = iter(range(len(wildcards)))
+    marked = _WILDCARD.sub(lambda _: chr(_MARK + next(numbers)), pattern)
+    decoded = _decoded(marked).replace("\\", "/")
+    if "\0" in decoded or _LEFT_AGAIN.search(decoded):
+        return composed
+    normal = normalized(marked)
+    begins_anywhere = pattern.startswith("*")
+    if begins_anywhere and all(one in "/." or ord(one) >= _MARK for one in normal):
+        return composed
+    found = "".join(_unmarked(one, wildcards) for one in normal)
+    is_relative = not begins_anywhere and normal != marked and ord(normal[:1] or "/") >= _MARK
+    return f"./{found}" if is_relative else found
+
+
+def _unmarked(character: str, wildcards: list[str]) -> str:
+    """What a character of a normalized pattern is in a glob."""
+    number = ord(character) - _MARK
+    if 0 <= number < len(wildcards):
+        text = wildcards[number]
+        # `[\\]` is for a separator, which is `/` in a normalized text.
+        is_separator = text[0] == "[" and text[1] not in "!]" and "\\" in text
+        return f"[/{text[1:]}" if is_separator else text
+    return f"[{character}]" if character in "*?[" else character
 
 
 def _without_dots(path: str) -> str:
@@ -242,12 +289,13 @@ class TextPattern:
     def __init__(self, pattern: str, *, crosses: bool) -> None:
         self.text = pattern
         self._written = Glob(pattern, crosses=crosses)
-        composed = unicodedata.normalize("NFKC", pattern)
+        composed = normalized_pattern(pattern)
         same = composed == pattern
         self._normal = self._written if same else Glob(composed, crosses=crosses)
         folded = composed.casefold()
         self._folded = self._normal if folded == composed else Glob(folded, crosses=crosses)
-        self._is_uniform = self._folded is self._written
+        self._is_relative = composed.startswith("./")
+        self._is_uniform = self._folded is self._written and not self._is_relative
         self._crosses = crosses
 
     def readings(self, text: str) -> int:
@@ -262,6 +310,8 @@ class TextPattern:
         else:
             written = self._written.matches(text)
             normal = normalized(text)
+        if self._is_relative and not normal.startswith("/"):
+            normal = f"./{normal}"
         found = WRITTEN * written
         found |= NORMAL * self._normal.matches(normal)
         return found | FOLDED * self._folded.matches(normal.casefold())
