@@ -41,7 +41,13 @@ from colonnade.host.policy.request import (
     digest_of,
     server_identity,
 )
-from colonnade.host.policy.steps import HiddenNow, RequestSteps, denied, no_approver
+from colonnade.host.policy.steps import (
+    HiddenNow,
+    RequestSteps,
+    denied,
+    no_approver,
+    not_reviewed,
+)
 from colonnade.host.servers.generation import Generation, HostedServer, Nameable
 from colonnade.host.servers.listings import (
     ListedItems,
@@ -668,8 +674,10 @@ class PolicyGuard:
                     message = f"server {entry.key!r} asked for what a policy denies"
                     raise Refused(message, server=entry.key, reason="rule", rule=decision.rule)
                 if decision.action == "ask":
+                    if request.method in REVIEWED_METHODS:  # the client answers out of sight
+                        raise not_reviewed(request, decision)
                     await self._ask(steps, decision)
-                await steps.executed(None)
+                await _recorded(steps.executed(None))
             except BaseException as error:
                 steps.abandoned(error)
                 raise
