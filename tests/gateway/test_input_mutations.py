@@ -184,6 +184,13 @@ CUTS: dict[str, Cut] = {
         "test_policy.py",
         "has_not_seen",
     ),
+    "approval of an elicitation": Cut(
+        "host/policy/guard.py",
+        "if is_elicitation and not in_inbox:",
+        "if False:",
+        "test_policy.py",
+        "person_agreed",
+    ),
     "policy of a held call": Cut(
         BRIDGE,
         "if call.policy_version != self._policy_version:",

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -124,6 +124,47 @@ async def test_an_allowed_elicitation_reaches_the_client_in_every_cell(
     ):
         assert (await client.call_tool("shop__buy")).text == "two"
     assert asked == ["How many?"]
+
+
+@pytest.mark.parametrize("action", ["accept", "decline"])
+@pytest.mark.parametrize(("client_revision", "server_revision"), CELLS)
+@live
+async def test_an_elicitation_that_is_asked_about_reaches_the_client_after_a_person_agreed(
+    client_revision: str,
+    server_revision: str,
+    action: Literal["accept", "decline"],
+    tmp_path: Path,
+) -> None:
+    steps: list[str] = []
+
+    def on_item(item: InboxItem) -> InboxAnswer:
+        assert (item.kind, item.method) == ("approval", "elicitation/create")
+        assert "How many?" in item.content
+        steps.append("person")
+        return InboxAnswer(action=action)
+
+    def on_elicit(_: t.ElicitRequestParams) -> str:
+        steps.append("client")
+        return "two"
+
+    policy = Policy([Rule("ask", requests="elicitation")], default="allow")
+    inbox, log = Inbox(on_item=on_item), AuditLog(tmp_path)
+    async with (
+        hosted(shop(), server_revision, policy, inbox=inbox, audit=log) as host,
+        connect(Gateway(host), revision=client_revision, on_elicit=on_elicit) as client,
+    ):
+        result = await client.call_tool("shop__buy")
+    accepted = action == "accept"
+    assert steps == (["person", "client"] if accepted else ["person"])
+    assert ("two" in result.text) == accepted
+    lines = [
+        json.loads(one)
+        for file in tmp_path.glob("*.jsonl")
+        for one in file.read_text().splitlines()
+    ]
+    events = [one["event"] for one in lines if one.get("method") == "elicitation/create"]
+    end = ["executed", "returned"] if accepted else ["failed"]
+    assert events == ["proposed", "decided", "asked", "answered", *end]
 
 
 @pytest.mark.parametrize(("tool", "answer"), [("look", "file:///srv"), ("rhyme", "Gum.")])

@@ -371,6 +371,27 @@ URL = t.ElicitRequestParams(
 PENDING = (PendingCall("files__write", {}, "ada"),)
 
 
+@pytest.mark.parametrize("params", [FORM, URL])
+@live
+async def test_a_form_is_forwarded_after_a_person_has_agreed(
+    home: Path, params: t.ElicitRequestParams
+) -> None:
+    sent: list[InputRequest] = []
+
+    async def forward(request: InputRequest) -> Raw:
+        sent.append(request)
+        return Raw(b'{"action":"cancel"}')
+
+    asked = replace(CALL, method="elicitation/create", arguments=Raw(encode(params)))
+    made = approvals(home, Inbox(on_item=lambda _: NO))
+    with pytest.raises(Refused, match="the user denied it"):
+        await made.review_input(asked, ASK, InputRequest(params), forward)
+    assert sent == []
+    made = approvals(home, Inbox(on_item=lambda _: YES))
+    await made.review_input(asked, ASK, InputRequest(params), forward)
+    assert len(sent) == 1
+
+
 @live
 async def test_a_form_is_answered_in_the_inbox(home: Path) -> None:
     answer = InboxAnswer(action="accept", content='{"seat":"12A"}')

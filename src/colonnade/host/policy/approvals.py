@@ -220,7 +220,8 @@ class Approvals:
             return await self._review_sampling(request, decision, input_request, forward)
         if isinstance(params, t.ListRootsRequestParams):
             return await self._review_roots(request, decision, input_request, forward)
-        # A form or a URL is shown to a person, who can decline it: to ask first is to ask twice.
+        # A client or a callback may answer a form without a person.
+        await self.approve(request, decision)
         return await forward(input_request)
 
     async def _review_sampling(

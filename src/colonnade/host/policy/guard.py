@@ -63,6 +63,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.exchange import Exchange
 from colonnade.protocol.input_requests import InputRequest, input_requests_in
 from colonnade.protocol.jsonrpc import encode
+from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -232,6 +233,8 @@ class PolicyGuard:
         self._audit = audit
         self._approver = approver
         self._containment = ServerContainment(containment) if containment is not None else None
+        # This program as a client, if the inbox answers the forms and URLs that are for it.
+        self.form_peers: tuple[Peer, ...] = ()
         self._views: OrderedDict[CallerFacts, CallerView] = OrderedDict()
         self._identities: WeakKeyDictionary[HostedServer, str] = WeakKeyDictionary()
         # Definitions are kept by their lists; the digest of each is computed once.
@@ -641,12 +644,9 @@ class PolicyGuard:
             elif self._approver is None:
                 raise no_approver(request, decision)
             else:
-                steps.asked(decision)
-                await _recorded(steps.executed(None))
-                result = await self._approver.review_input(
-                    request, decision, input_request, forward
+                result = await self._reviewed_input(
+                    self._approver, steps, decision, contexts, input_request, forward
                 )
-                steps.answered(Consent(), "")
             steps.returned(result)
             return result
         except Refused as refused:
@@ -658,6 +658,42 @@ class PolicyGuard:
         except BaseException as error:
             steps.abandoned(error)
             raise
+
+    async def _reviewed_input(
+        self,
+        approver: Approver,
+        steps: RequestSteps,
+        decision: Decision,
+        contexts: tuple[RequestContext, ...],
+        input_request: InputRequest,
+        forward: ForwardInput,
+    ) -> Raw:
+        """The result of an input request that a person is asked about. A form or a URL that the
+        inbox answers is shown there once; one that goes to a callback or a client is approved
+        first, because those may answer without a person."""
+        request = steps.request
+        is_elicitation = isinstance(input_request.params, t.ElicitRequestParams)
+        in_inbox = bool(contexts) and all(
+            any(one.exchange.peer is peer for peer in self.form_peers) for one in contexts
+        )
+        if is_elicitation and not in_inbox:
+            await self._ask(steps, decision)
+            await _recorded(steps.executed(None))
+            return await forward(input_request)
+        steps.asked(decision)
+        await _recorded(steps.executed(None))
+        if is_elicitation:
+            result = await forward(input_request)
+            accepted = msgspec.json.decode(result, type=t.ElicitResult).action == "accept"
+            steps.answered(Consent() if accepted else None, "" if accepted else "it was declined")
+            return result
+        try:
+            result = await approver.review_input(request, decision, input_request, forward)
+        except Refused as refused:
+            steps.answered(None, str(refused))
+            raise
+        steps.answered(Consent(), "")
+        return result
 
     async def _review_relayed(
         self, entry: ServerEntry, context: RequestContext, result: t.InputRequiredResult

@@ -51,7 +51,7 @@ def not_reviewed(request: PolicyRequest, decision: Decision) -> Refused:
     )
     hint = "allow it with a rule with `requests`, or connect to the server with 2025-11-25"
     return Refused(
-        message, server=request.server, hint=hint, reason="not_reviewed", rule=decision.rule
+        message, server=request.server, hint=hint, reason="no_approver", rule=decision.rule
     )
 
 
