@@ -89,6 +89,13 @@ CUTS: dict[str, Cut] = {
         HOST,
         "shown_once_if_the_inbox",
     ),
+    "approval: an edited answer is not remembered": Cut(
+        "host/policy/approvals.py",
+        'if scope and item.state == "accepted" and item.answer.content:',
+        "if False:",
+        APPROVALS,
+        "leaves_roots_out",
+    ),
     "approval: a denial": Cut(
         "host/policy/inbox.py",
         '    "decline": "declined",',
