@@ -170,6 +170,27 @@ CUTS: dict[str, Cut] = {
         "test_policy.py",
         "denied_elicitation",
     ),
+    "record of a relayed input request": Cut(
+        "host/policy/guard.py",
+        "                await _recorded(steps.executed(None))\n            except",
+        "                await steps.executed(None)\n            except",
+        "test_policy.py",
+        "allowed_elicitation",
+    ),
+    "review of a relayed input request": Cut(
+        "host/policy/guard.py",
+        "if request.method in REVIEWED_METHODS:  # the client",
+        "if False:  # the client",
+        "test_policy.py",
+        "has_not_seen",
+    ),
+    "approval of an elicitation": Cut(
+        "host/policy/guard.py",
+        "if is_elicitation and not in_inbox:",
+        "if False:",
+        "test_policy.py",
+        "person_agreed",
+    ),
     "policy of a held call": Cut(
         BRIDGE,
         "if call.policy_version != self._policy_version:",

@@ -1,13 +1,16 @@
 """The policy of a host holds for the clients of a gateway in every revision."""
 
 import json
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
 from colonnade import Context, Gateway, Host, Policy, Rule, Server, connect
 from colonnade.errors import Declined, RemoteError
 from colonnade.host.config.settings import ServerEntry, Settings
+from colonnade.host.policy.audit import AuditLog
+from colonnade.host.policy.inbox import Inbox, InboxAnswer, InboxItem
 from colonnade.protocol import types as t
 from live import live
 
@@ -33,16 +36,24 @@ def shop() -> Server:
         except Declined as no:
             return no.action
 
+    @server.tool
+    async def look(ctx: Context) -> str:
+        return str([root.uri for root in await ctx.roots()])
+
+    @server.tool
+    async def rhyme(ctx: Context) -> str:
+        return (await ctx.sample("Rhyme on plum.", max_tokens=9)).text
+
     return server
 
 
-def hosted(server: Server, revision: str, policy: Policy) -> Host:
+def hosted(server: Server, revision: str, policy: Policy, **options: Any) -> Host:
     async def resolve() -> Server:
         return server
 
-    settings = Settings(revision=revision)
+    settings = Settings(revision=revision, roots="caller", sampling=True)
     entry = ServerEntry(key="shop", resolve=resolve, fingerprint="shop", settings=settings)
-    return Host({"shop": entry}, policy=policy)
+    return Host({"shop": entry}, policy=policy, **options)
 
 
 async def error_of(client: Any, tool: str) -> str:
@@ -62,7 +73,12 @@ async def test_a_denied_tool_is_as_unknown_to_a_client_as_one_that_does_not_exis
         hosted(shop(), REVISIONS[0], policy) as host,
         connect(Gateway(host), revision=revision) as client,
     ):
-        assert [tool.name for tool in await client.list_tools()] == ["shop__price", "shop__buy"]
+        assert [tool.name for tool in await client.list_tools()] == [
+            "shop__price",
+            "shop__buy",
+            "shop__look",
+            "shop__rhyme",
+        ]
         denied = await error_of(client, "shop__erase")
         assert denied == await error_of(client, "shop__qzqzq")
         assert (await client.call_tool("shop__price", {"item": "tea"})).text == "tea: 3"
@@ -87,6 +103,102 @@ async def test_a_denied_elicitation_reaches_the_client_in_no_cell(
         result = await client.call_tool("shop__buy")
     assert asked == []
     assert "two" not in result.text
+
+
+@pytest.mark.parametrize("audit", ["none", "optional", "required"])
+@pytest.mark.parametrize(("client_revision", "server_revision"), CELLS)
+@live
+async def test_an_allowed_elicitation_reaches_the_client_in_every_cell(
+    client_revision: str, server_revision: str, audit: str, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def on_elicit(params: t.ElicitRequestParams) -> str:
+        asked.append(params.message)
+        return "two"
+
+    log = None if audit == "none" else AuditLog(tmp_path / "audit", required=audit == "required")
+    async with (
+        hosted(shop(), server_revision, Policy(default="allow"), audit=log) as host,
+        connect(Gateway(host), revision=client_revision, on_elicit=on_elicit) as client,
+    ):
+        assert (await client.call_tool("shop__buy")).text == "two"
+    assert asked == ["How many?"]
+
+
+@pytest.mark.parametrize("action", ["accept", "decline"])
+@pytest.mark.parametrize(("client_revision", "server_revision"), CELLS)
+@live
+async def test_an_elicitation_that_is_asked_about_reaches_the_client_after_a_person_agreed(
+    client_revision: str,
+    server_revision: str,
+    action: Literal["accept", "decline"],
+    tmp_path: Path,
+) -> None:
+    steps: list[str] = []
+
+    def on_item(item: InboxItem) -> InboxAnswer:
+        assert (item.kind, item.method) == ("approval", "elicitation/create")
+        assert "How many?" in item.content
+        steps.append("person")
+        return InboxAnswer(action=action)
+
+    def on_elicit(_: t.ElicitRequestParams) -> str:
+        steps.append("client")
+        return "two"
+
+    policy = Policy([Rule("ask", requests="elicitation")], default="allow")
+    inbox, log = Inbox(on_item=on_item), AuditLog(tmp_path)
+    async with (
+        hosted(shop(), server_revision, policy, inbox=inbox, audit=log) as host,
+        connect(Gateway(host), revision=client_revision, on_elicit=on_elicit) as client,
+    ):
+        result = await client.call_tool("shop__buy")
+    accepted = action == "accept"
+    assert steps == (["person", "client"] if accepted else ["person"])
+    assert ("two" in result.text) == accepted
+    lines = [
+        json.loads(one)
+        for file in tmp_path.glob("*.jsonl")
+        for one in file.read_text().splitlines()
+    ]
+    events = [one["event"] for one in lines if one.get("method") == "elicitation/create"]
+    end = ["executed", "returned"] if accepted else ["failed"]
+    assert events == ["proposed", "decided", "asked", "answered", *end]
+
+
+@pytest.mark.parametrize(("tool", "answer"), [("look", "file:///srv"), ("rhyme", "Gum.")])
+@pytest.mark.parametrize(("client_revision", "server_revision"), CELLS)
+@live
+async def test_a_server_gets_no_roots_and_no_sampling_that_a_person_has_not_seen(
+    client_revision: str, server_revision: str, tool: str, answer: str
+) -> None:
+    seen: list[str] = []
+    answers: list[str] = []
+
+    def on_item(item: InboxItem) -> InboxAnswer:
+        seen.append(item.content)
+        return InboxAnswer(action="accept")
+
+    def on_sample(_: t.CreateMessageRequestParams) -> str:
+        answers.append(answer)
+        return answer
+
+    options: dict[str, Any] = {"on_sample": on_sample, "roots": ["file:///srv"]}
+    async with (
+        hosted(
+            shop(), server_revision, Policy(default="allow"), inbox=Inbox(on_item=on_item)
+        ) as host,
+        connect(Gateway(host), revision=client_revision, **options) as client,
+    ):
+        result = await client.call_tool(f"shop__{tool}")
+    if client_revision == server_revision == REVISIONS[0]:  # the client answers the server itself
+        assert result.is_error
+        assert "no person can see" in result.text
+        assert (seen, answers) == ([], [])
+    else:
+        assert answer in result.text
+        assert answer in seen[-1]
 
 
 @pytest.mark.parametrize(("client_revision", "server_revision"), CELLS)

@@ -116,11 +116,15 @@ class Host(HostRequests):
         guard = _guard(self._valid, policy, pins, audit, self._approver, containment)
         if guard is not None and guard.pins is not None:
             self._exit_stack.push_async_callback(guard.pins.pins.close)
+        in_inbox = False
         if on_input_request is None and self._approver is not None:
-            on_input_request = self._approver.answer_input
+            in_inbox, on_input_request = True, self._approver.answer_input
+        input_requests = InputRequestHandler(on_input_request)
+        if in_inbox and guard is not None:
+            guard.form_peers = (input_requests.peer, input_requests.peer_with_logs)
         runtime = HostRuntime(
             self._valid,
-            InputRequestHandler(on_input_request),
+            input_requests,
             middleware=middleware,
             wait_s=wait_s,
             on_event=on_event,

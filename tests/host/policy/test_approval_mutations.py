@@ -75,6 +75,27 @@ CUTS: dict[str, Cut] = {
         APPROVALS,
         "no_way_to_ask",
     ),
+    "approval: a form that is forwarded": Cut(
+        "host/policy/approvals.py",
+        "        await self.approve(request, decision)\n        return await forward",
+        "        return await forward",
+        APPROVALS,
+        "form_is_forwarded_after",
+    ),
+    "approval: a form that the inbox answers": Cut(
+        "host/policy/guard.py",
+        "Consent() if accepted else None",
+        "Consent()",
+        HOST,
+        "shown_once_if_the_inbox",
+    ),
+    "approval: an edited answer is not remembered": Cut(
+        "host/policy/approvals.py",
+        'if scope and item.state == "accepted" and item.answer.content:',
+        "if False:",
+        APPROVALS,
+        "leaves_roots_out",
+    ),
     "approval: a denial": Cut(
         "host/policy/inbox.py",
         '    "decline": "declined",',

@@ -361,6 +361,30 @@ async def test_a_person_sees_roots_before_the_server_does_and_leaves_some_out(ho
     assert seen == [bytes(roots).decode()] * 3
 
 
+@live
+async def test_an_answer_that_leaves_roots_out_is_not_remembered(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[str] = []
+
+    async def forward(_: InputRequest) -> Raw:
+        return Raw(b'{"roots":[{"uri":"file:///a"},{"uri":"file:///b"}]}')
+
+    def ask(item: InboxItem) -> InboxAnswer:
+        seen.append(item.id)
+        content = '{"roots":[{"uri":"file:///b"}]}'
+        return InboxAnswer(action="accept", content=content, remember="session")
+
+    made = approvals(home, Inbox(on_item=ask))
+    call = replace(CALL, method="roots/list"), ASK, InputRequest(t.ListRootsRequestParams())
+    for _ in range(2):
+        result = decode_as(t.ListRootsResult, await made.review_input(*call, forward))
+        assert [one.uri for one in result.roots] == ["file:///b"]
+    assert len(seen) == 2
+    assert made.remembered.list() == []
+    assert f"the answer to {seen[0]} holds for this call only" in caplog.text
+
+
 FORM = t.ElicitRequestParams(
     message="Which seat?",
     requested_schema=t.ElicitSchema(properties={"seat": t.PrimitiveSchema(type="string")}),
@@ -369,6 +393,27 @@ URL = t.ElicitRequestParams(
     message="Log in.", mode="url", url="https://example.com/", elicitation_id="1"
 )
 PENDING = (PendingCall("files__write", {}, "ada"),)
+
+
+@pytest.mark.parametrize("params", [FORM, URL])
+@live
+async def test_a_form_is_forwarded_after_a_person_has_agreed(
+    home: Path, params: t.ElicitRequestParams
+) -> None:
+    sent: list[InputRequest] = []
+
+    async def forward(request: InputRequest) -> Raw:
+        sent.append(request)
+        return Raw(b'{"action":"cancel"}')
+
+    asked = replace(CALL, method="elicitation/create", arguments=Raw(encode(params)))
+    made = approvals(home, Inbox(on_item=lambda _: NO))
+    with pytest.raises(Refused, match="the user denied it"):
+        await made.review_input(asked, ASK, InputRequest(params), forward)
+    assert sent == []
+    made = approvals(home, Inbox(on_item=lambda _: YES))
+    await made.review_input(asked, ASK, InputRequest(params), forward)
+    assert len(sent) == 1
 
 
 @live

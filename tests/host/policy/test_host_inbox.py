@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import shutil
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from colonnade.host.config.reader import read_config
 from colonnade.host.config.settings import Settings
 from colonnade.host.input_requests import HostInputRequest
 from colonnade.host.policy.approval_config import ApprovalSettings
+from colonnade.host.policy.audit import AuditLog
 from colonnade.host.policy.control import find_sockets
 from colonnade.host.policy.inbox import Inbox, InboxAnswer, InboxItem
 from colonnade.host.policy.rules import CombinedPolicy, Policy, Rule
@@ -254,6 +256,33 @@ async def test_a_form_comes_to_the_inbox_of_a_host_without_a_callback(revision: 
     entry = entry_of("desk", Desk(), Settings(revision=revision))
     async with Host({"desk": entry}, inbox=Inbox(on_item=ask)) as host:
         assert (await host.call_tool("desk__book")).text == "12A"
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+@pytest.mark.parametrize("revision", [OLD, NEW])
+@live
+async def test_a_form_that_is_asked_about_is_shown_once_if_the_inbox_answers_it(
+    revision: str, accepted: bool, tmp_path: Path
+) -> None:
+    kinds: list[str] = []
+
+    def ask(item: InboxItem) -> InboxAnswer:
+        kinds.append(item.kind)
+        return InboxAnswer(action="accept", content='{"value":"12A"}') if accepted else NO
+
+    entry = entry_of("desk", Desk(), Settings(revision=revision))
+    policy = Policy([Rule("ask", requests="elicitation"), Rule("allow")])
+    audit, inbox = AuditLog(tmp_path), Inbox(on_item=ask)
+    async with Host({"desk": entry}, policy=policy, inbox=inbox, audit=audit) as host:
+        assert ((await host.call_tool("desk__book")).text == "12A") == accepted
+    assert kinds == ["form"]
+    lines = [
+        json.loads(one)
+        for file in tmp_path.glob("*.jsonl")
+        for one in file.read_text().splitlines()
+    ]
+    (answered,) = (one for one in lines if one["event"] == "answered")
+    assert answered["action"] == ("allow" if accepted else "deny")
 
 
 @live

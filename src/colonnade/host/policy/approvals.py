@@ -94,7 +94,14 @@ class Approvals:
         """Remember an answer, if its person wants that; also one that comes after the call."""
         if item.state in ("accepted", "declined") and item.answer is not None:
             scope = item.answer.remember
-            if scope:
+            if scope and item.state == "accepted" and item.answer.content:
+                # A rule is a yes or a no: the next request would get what was left out of this one.
+                log.warning(
+                    "the answer to %s holds for this call only: it was edited, and only an answer "
+                    "that accepts the item as it is can be remembered",
+                    item.id,
+                )
+            elif scope:
                 try:
                     self.remembered.add(item, scope)
                 except Refused as refused:
@@ -220,7 +227,8 @@ class Approvals:
             return await self._review_sampling(request, decision, input_request, forward)
         if isinstance(params, t.ListRootsRequestParams):
             return await self._review_roots(request, decision, input_request, forward)
-        # A form or a URL is shown to a person, who can decline it: to ask first is to ask twice.
+        # A client or a callback may answer a form without a person.
+        await self.approve(request, decision)
         return await forward(input_request)
 
     async def _review_sampling(

@@ -41,7 +41,13 @@ from colonnade.host.policy.request import (
     digest_of,
     server_identity,
 )
-from colonnade.host.policy.steps import HiddenNow, RequestSteps, denied, no_approver
+from colonnade.host.policy.steps import (
+    HiddenNow,
+    RequestSteps,
+    denied,
+    no_approver,
+    not_reviewed,
+)
 from colonnade.host.servers.generation import Generation, HostedServer, Nameable
 from colonnade.host.servers.listings import (
     ListedItems,
@@ -57,6 +63,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.exchange import Exchange
 from colonnade.protocol.input_requests import InputRequest, input_requests_in
 from colonnade.protocol.jsonrpc import encode
+from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -227,6 +234,8 @@ class PolicyGuard:
         self._audit = audit
         self._approver = approver
         self._containment = ServerContainment(containment) if containment is not None else None
+        # This program as a client, if the inbox answers the forms and URLs that are for it.
+        self.form_peers: tuple[Peer, ...] = ()
         self._views: OrderedDict[CallerFacts, CallerView] = OrderedDict()
         self._identities: WeakKeyDictionary[HostedServer, str] = WeakKeyDictionary()
         # Definitions are kept by their lists; the digest of each is computed once.
@@ -636,12 +645,9 @@ class PolicyGuard:
             elif self._approver is None:
                 raise no_approver(request, decision)
             else:
-                steps.asked(decision)
-                await _recorded(steps.executed(None))
-                result = await self._approver.review_input(
-                    request, decision, input_request, forward
+                result = await self._reviewed_input(
+                    self._approver, steps, decision, contexts, input_request, forward
                 )
-                steps.answered(Consent(), "")
             steps.returned(result)
             return result
         except Refused as refused:
@@ -653,6 +659,42 @@ class PolicyGuard:
         except BaseException as error:
             steps.abandoned(error)
             raise
+
+    async def _reviewed_input(
+        self,
+        approver: Approver,
+        steps: RequestSteps,
+        decision: Decision,
+        contexts: tuple[RequestContext, ...],
+        input_request: InputRequest,
+        forward: ForwardInput,
+    ) -> Raw:
+        """The result of an input request that a person is asked about. A form or a URL that the
+        inbox answers is shown there once; one that goes to a callback or a client is approved
+        first, because those may answer without a person."""
+        request = steps.request
+        is_elicitation = isinstance(input_request.params, t.ElicitRequestParams)
+        in_inbox = bool(contexts) and all(
+            any(one.exchange.peer is peer for peer in self.form_peers) for one in contexts
+        )
+        if is_elicitation and not in_inbox:
+            await self._ask(steps, decision)
+            await _recorded(steps.executed(None))
+            return await forward(input_request)
+        steps.asked(decision)
+        await _recorded(steps.executed(None))
+        if is_elicitation:
+            result = await forward(input_request)
+            accepted = msgspec.json.decode(result, type=t.ElicitResult).action == "accept"
+            steps.answered(Consent() if accepted else None, "" if accepted else "it was declined")
+            return result
+        try:
+            result = await approver.review_input(request, decision, input_request, forward)
+        except Refused as refused:
+            steps.answered(None, str(refused))
+            raise
+        steps.answered(Consent(), "")
+        return result
 
     async def _review_relayed(
         self, entry: ServerEntry, context: RequestContext, result: t.InputRequiredResult
@@ -669,8 +711,10 @@ class PolicyGuard:
                     message = f"server {entry.key!r} asked for what a policy denies"
                     raise Refused(message, server=entry.key, reason="rule", rule=decision.rule)
                 if decision.action == "ask":
+                    if request.method in REVIEWED_METHODS:  # the client answers out of sight
+                        raise not_reviewed(request, decision)
                     await self._ask(steps, decision)
-                await steps.executed(None)
+                await _recorded(steps.executed(None))
             except BaseException as error:
                 steps.abandoned(error)
                 raise
