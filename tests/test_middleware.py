@@ -566,7 +566,7 @@ async def test_behind_a_timeout_a_request_has_the_same_fields(revision: Revision
     async with raw_client(serving(look, timeout(3600), look), revision) as client:
         assert await client.text("hi") == "hi"
     assert seen[0] == seen[1]
-    assert len(seen[0]) == 15  # the four methods are left out
+    assert len(seen[0]) == 16  # the four methods are left out
 
 
 # ---------------------------------------------------------------- the log

@@ -48,12 +48,14 @@ from colonnade.client.transports import OnStderr
 from colonnade.errors import ConnectionLost, LocalProtocolError
 from colonnade.ports import InputResponder
 from colonnade.protocol import types as t
+from colonnade.protocol.input_requests import InputCapabilities
 from colonnade.protocol.link.link import TIMEOUT_S
 
 if TYPE_CHECKING:
     from colonnade.auth.client.login import Auth
     from colonnade.client.extensions import OnExtensionNotification
     from colonnade.client.tasks.task import ClientTask
+    from colonnade.protocol.forwarded import ResultOrigin
     from colonnade.protocol.tasks.client import TaskState
     from colonnade.telemetry.telemetry import Telemetry
 
@@ -592,6 +594,10 @@ class SyncClient:
         log_level: t.LoggingLevel | None = None,
         wants_task: bool = False,
         on_task: "Callable[[ClientTask], Awaitable[bool]] | None" = None,
+        origin: "ResultOrigin | None" = None,
+        declared: InputCapabilities | None = None,
+        relay: bool = False,
+        relay_errors: bool = False,
     ) -> t.ProtocolType:
         """Send any request and return the protocol's result; `answers` and `on_task` run in the
         event loop."""
@@ -606,6 +612,10 @@ class SyncClient:
                 log_level=log_level,
                 wants_task=wants_task,
                 on_task=on_task,
+                origin=origin,
+                declared=declared,
+                relay=relay,
+                relay_errors=relay_errors,
             )
         )
 

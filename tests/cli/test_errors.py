@@ -124,7 +124,7 @@ OPTIONS: dict[tuple[str, ...], str] = {
     ("sreve", "server.py"): "there is no command sreve; did you mean serve?",
     ("list", "server.py"): "there is no command list; did you mean ls?",
     ("fly", "server.py"): (
-        "there is no command fly; commands are run, serve, work, ls, inspect, call, read, prompt, complete, tasks, "
+        "there is no command fly; commands are run, serve, gateway, work, ls, inspect, call, read, prompt, complete, tasks, "
         "inbox, login, logout, whoami, issuer, chat, doctor, add, remove, pins, config, policy, audit"
     ),
     ("serve", "--prot", "1"): "there is no option --prot; did you mean --port?",

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
@@ -15,6 +15,7 @@ from colonnade.protocol.exchange import (
     check_task_support,
     decode_result,
 )
+from colonnade.protocol.forwarded import RelayedToolResult, ResultOrigin
 from colonnade.protocol.methods import (
     CALL_TOOL,
     GET_PROMPT,
@@ -80,7 +81,7 @@ def test_a_request_is_read_by_fields_and_nothing_that_is_changed_in_them_stays(
     assert (fields.method, fields.tool, fields.principal) == ("tools/call", "n", "")
     assert fields.peer.revision is revision
     assert (dict(fields.claims), dict(fields.headers), fields.debug) == ({}, {}, False)
-    assert fields.task_journal is None
+    assert (fields.task_journal, fields.input_relay) == (None, None)
     assert fields.callers is Callers.SINGLE
     assert FieldsOverHttp(fields.exchange).callers is Callers.ANONYMOUS
     fields.arguments["a"] = 2
@@ -98,6 +99,44 @@ def test_a_response_that_was_encoded_elsewhere_settles_a_request_once(revision: 
     assert exchange.settle_encoded(response) == response
     assert exchange.settled
     assert exchange.settle_encoded(response) is None
+
+
+def test_a_result_of_another_server_settles_a_request_once(revision: Revision) -> None:
+    raw = Raw(b'{"content":[],"vendor":1}')
+    for relayed in (False, True):
+        exchange = running(revision)
+        result = decode_result(CALL_TOOL, raw, exchange.peer, is_relayed=relayed)
+        origin = ResultOrigin("s")
+        origin.received(revision, raw, result)
+        origin.settle(result, result)
+        response = decoded(exchange.settle_forwarded(result, origin))
+        assert (response["id"], response["result"]["vendor"]) == (1, 1)
+        assert exchange.settle_forwarded(result, origin) is None
+
+
+def test_a_relayed_result_of_another_method_is_no_answer(revision: Revision) -> None:
+    exchange = call(served(revision), request(revision, 1, "prompts/get", {"name": "n"}))
+    with pytest.raises(LocalProtocolError):
+        exchange.settle_forwarded(RelayedToolResult(content=[]), ResultOrigin("s"))
+
+
+def test_structured_content_of_a_relayed_result_is_decoded_when_it_is_read() -> None:
+    raw = Raw(b'{"content":[],"structuredContent":{"a":1}}')
+    result = decode_result(CALL_TOOL, raw, Peer(ENVELOPED, None), is_relayed=True)
+    assert isinstance(result, RelayedToolResult)
+    assert result.structured_content == {"a": 1}
+    assert RelayedToolResult(content=[]).structured_content is UNSET
+    members: dict[str, Any] = {"structured_content": {"a": 2}}  # as a middleware sets it
+    changed = RelayedToolResult(content=[], **members)
+    assert changed.structured_content == {"a": 2}
+
+
+def test_an_error_of_another_server_settles_a_request_once(revision: Revision) -> None:
+    exchange = running(revision)
+    error = decoded(exchange.pass_error(-32099, "no", {"a": 1}))["error"]
+    assert error == {"code": -32099, "message": "no", "data": {"a": 1}}
+    assert exchange.pass_error(-32099, "no", None) is None
+    assert "data" not in decoded(running(revision).pass_error(-32099, "no", None))["error"]
 
 
 # ---------------------------------------------------------------- progress

@@ -244,6 +244,16 @@ def test_tasks_of_others_are_left_out_of_the_acknowledgement() -> None:
     assert subscription.notification("notifications/tasks", status) is None
 
 
+def test_resources_that_no_server_has_are_left_out_of_the_acknowledgement() -> None:
+    subscription = listening({"resourceSubscriptions": ["a://1", "a://2"]})
+    subscription.keep_resources(["a://1"])
+    assert subscription.agreed.resource_subscriptions == ["a://1"]
+    for uri, is_sent in (("a://1", True), ("a://2", False)):
+        params = t.ResourceUpdatedNotificationParams(uri=uri)
+        sent = subscription.notification("notifications/resources/updated", params)
+        assert (sent is not None) is is_sent
+
+
 def test_a_filter_that_cannot_be_read_is_a_fault() -> None:
     for params in ({}, {"notifications": []}, {"notifications": {"toolsListChanged": "yes"}}):
         listen = request(LISTENING, 1, "subscriptions/listen", params)

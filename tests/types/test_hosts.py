@@ -1,15 +1,28 @@
 """What a type checker makes of a host, and that it is so when run."""
 
-from typing import Any, assert_type
+from pathlib import Path
+from typing import Any, Literal, assert_type
 
 from client.shop import shop
 from colonnade import (
+    AuditLog,
+    Containment,
+    FunctionRule,
+    Gateway,
     Host,
     HostInputRequest,
     HostTask,
     HostTool,
+    Inbox,
+    InboxAnswer,
+    InboxItem,
     OpenAICompatible,
+    Pins,
+    Policy,
+    PolicyRequest,
+    Rule,
     UpstreamCredentials,
+    connect,
 )
 from colonnade.client.results import ToolResult
 from colonnade.host.agent.loop import Model, ModelCall, Run
@@ -20,6 +33,7 @@ from colonnade.host.servers.listings import HostPrompt, HostResource, HostResour
 from colonnade.host.servers.session import Status
 from colonnade.ports import EndpointRequest
 from colonnade.protocol import types as t
+from colonnade.store.memory import MemoryStore
 from live import live
 
 
@@ -53,6 +67,32 @@ async def test_a_host_has_the_types_that_it_says() -> None:
         assert_type(await task.result(returns=int), ToolResult[int])
         assert_type(await host.tasks(), list[HostTask])
         assert task.done
+
+
+def no_purchases(request: PolicyRequest) -> Literal["deny"] | None:
+    assert_type(request.principal, str)
+    return "deny" if request.name == "buy" else None
+
+
+def on_item(item: InboxItem) -> InboxAnswer:
+    assert_type(item.server, str)
+    return InboxAnswer(action="accept")
+
+
+@live
+async def test_a_policy_and_a_gateway_have_the_types_that_they_say(tmp_path: Path) -> None:
+    host = Host(
+        {"shop": shop()},
+        policy=Policy([Rule("allow", tools="shop__add"), FunctionRule(no_purchases)]),
+        pins=Pins(MemoryStore()),
+        audit=AuditLog(tmp_path / "audit"),
+        inbox=Inbox(on_item=on_item),
+        containment=Containment(),
+    )
+    gateway = assert_type(Gateway(host), Gateway)
+    async with connect(gateway) as client:
+        result = await client.call_tool("shop__add", {"a": 1, "b": 2}, returns=int)
+        assert assert_type(result.data, int) == 3
 
 
 @live
