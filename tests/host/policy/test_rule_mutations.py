@@ -271,6 +271,20 @@ CUTS: dict[str, Cut] = {
         RULES,
         "input_requests_are_matched",
     ),
+    "functions about servers": Cut(
+        "host/policy/rules.py",
+        'said = rule.call(request) if rule.on_servers else "allow"',
+        'said = "allow"',
+        HIDDEN,
+        "that_a_function_denies",
+    ),
+    "hidden items without an audit log": Cut(
+        "host/router.py",
+        "guard.record_failed(request",
+        "guard.record_hidden(request",
+        HIDDEN,
+        "full_audit_log",
+    ),
     # ------------------------------------------------------------ files
     "errors deny": Cut(
         "host/policy/rule_config.py",
@@ -541,7 +555,7 @@ CUTS: dict[str, Cut] = {
     ),
     "hidden calls are recorded": Cut(
         "host/router.py",
-        "            guard.record_hidden(request, self._current())\n",
+        "            guard.record_failed(request, self._current())\n",
         "",
         GUARD,
         "call_of_a_hidden_tool_is_recorded",
