@@ -314,6 +314,27 @@ CUTS: dict[str, Cut] = {
         CONFIG,
         "not_trusted",
     ),
+    "tables that need a restart": Cut(
+        "host/host.py",
+        "problems=(*config.problems, *unused)",
+        "problems=config.problems",
+        CONFIG,
+        "needs_a_restart",
+    ),
+    "calls before a restart": Cut(
+        "host/host.py",
+        "if table := must_wait(tables, self._started, has_pins=has_pins):",
+        'if table := "":',
+        CONFIG,
+        "refused_until_a_restart",
+    ),
+    "containment after a reload": Cut(
+        "host/runtime.py",
+        'PolicyGuard(containment=Containment("neutralise"))',
+        "PolicyGuard()",
+        CONFIG,
+        "contained_after_a_reload",
+    ),
     # ------------------------------------------------------------ the guard
     "denied calls": Cut(
         "host/policy/guard.py",

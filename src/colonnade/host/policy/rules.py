@@ -431,6 +431,11 @@ class Policy:
         return steps
 
 
+def denial_of_calls(why: str) -> Policy:
+    """A policy that refuses every call with a reason, and hides nothing."""
+    return Policy([FunctionRule(lambda _: "deny", name=why, version=why, arguments=True)])
+
+
 class PreparedRules:
     """The rules that are left for a tool and a caller: only arguments decide now."""
 
