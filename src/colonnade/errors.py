@@ -201,7 +201,7 @@ class RemoteError(ColonnadeError):
         self.code = code
         self.message = message
         self.data = data
-        # The error as it was sent, if hidden text in its message was made visible.
+        # The error as it was sent, if hidden text in its message or its data was made visible.
         self.untouched: RemoteError | None = None
 
 

@@ -7,11 +7,13 @@ from typing import Any, Literal
 import pytest
 
 from colonnade import Context, Gateway, Host, Policy, Rule, Server, connect
-from colonnade.errors import Declined, RemoteError
+from colonnade.errors import Declined, Fault, FaultKind, RemoteError
 from colonnade.host.config.settings import ServerEntry, Settings
 from colonnade.host.policy.audit import AuditLog
+from colonnade.host.policy.containment import CONTAINED_KEY
 from colonnade.host.policy.inbox import Inbox, InboxAnswer, InboxItem
 from colonnade.protocol import types as t
+from host.audited import opened
 from live import live
 
 REVISIONS = ("2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -220,3 +222,70 @@ async def test_a_client_that_answers_every_elicitation_cannot_approve_a_call(
     assert result.is_error
     assert "no approver" in result.text or "inbox" in result.text
     assert asked == []
+
+
+# ---------------------------------------------------------------- hidden text
+
+BAD, SHOWN = "x\u202ey", "x\\u202ey"
+
+
+def hiding() -> Server:
+    server = Server("shop")
+
+    @server.tool
+    def look() -> t.CallToolResult:
+        content: list[t.ContentBlock] = [t.TextContent(text=BAD)]
+        return t.CallToolResult(content=content, structured_content={"a": BAD})
+
+    @server.tool
+    def data() -> t.CallToolResult:
+        return t.CallToolResult(content=[], structured_content={"a": BAD})
+
+    @server.tool
+    def plain() -> str:
+        return "plain"
+
+    @server.prompt
+    def fail() -> str:
+        raise Fault(FaultKind.INVALID_PARAMS, BAD, {"why": [BAD]})
+
+    @server.tool
+    async def buy(ctx: Context) -> str:
+        return await ctx.elicit(BAD, str)
+
+    _ = look, data, plain, fail, buy
+    return server
+
+
+@pytest.mark.parametrize(("client_revision", "server_revision"), CELLS)
+@live
+async def test_hidden_text_reaches_the_client_of_a_gateway_in_no_cell(
+    client_revision: str, server_revision: str, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def on_elicit(params: t.ElicitRequestParams) -> str:
+        asked.append(params.message)
+        return "two"
+
+    audit = opened(tmp_path, required=True)
+    async with (
+        hosted(hiding(), server_revision, Policy(default="allow"), audit) as host,
+        connect(Gateway(host), revision=client_revision, on_elicit=on_elicit) as client,
+    ):
+        looked = await client.call_tool("shop__look")
+        data = await client.call_tool("shop__data")
+        plain = await client.call_tool("shop__plain")
+        with pytest.raises(RemoteError) as caught:
+            await client.get_prompt("shop__fail")
+        assert (await client.call_tool("shop__buy")).text == "two"
+    assert looked.content == [t.TextContent(text=SHOWN)]
+    assert looked.data == {"a": BAD}
+    assert looked.meta[CONTAINED_KEY] == {"bidi": 1, "structured": 1}
+    assert data.data == {"a": BAD}
+    assert data.meta[CONTAINED_KEY] == {"structured": 1}
+    assert f'"{SHOWN}"' in data.text
+    assert plain.text == "plain"
+    assert CONTAINED_KEY not in plain.meta
+    assert (caught.value.message, caught.value.data) == (SHOWN, {"why": [SHOWN]})
+    assert asked == [SHOWN]

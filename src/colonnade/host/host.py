@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from colonnade.client.connect import Target, client_info
 from colonnade.errors import ColonnadeError, Fault, LocalProtocolError
 from colonnade.host.caller import HostCaller
-from colonnade.host.config.inline import configured, is_broken
+from colonnade.host.config.inline import configured, is_broken, must_wait, unused_tables
 from colonnade.host.config.settings import (
     Config,
     GatewaySettings,
@@ -103,6 +103,11 @@ class Host(HostRequests):
         self._exit_stack = AsyncExitStack()
         self._telemetry = self._watched(telemetry) if telemetry is not False else None
         self._own_policy = policy
+        # What is in force of the tables of files; a part that this program has given is instead.
+        self._has_own_audit = audit is not None
+        self._has_own_inbox = inbox is not None
+        self._started: Config = self._valid
+        self._unused: list[HostProblem] = []
         policy = self._combined(self._valid)
         if audit is None and self._valid.audit is not None:
             from colonnade.host.policy.audit import open_audit_log  # on use
@@ -464,7 +469,9 @@ class Host(HostRequests):
     ) -> None:
         """Use other servers from now on; without an argument, read the files of `from_config`
         again. Servers with an unchanged entry go on; the others are stopped after their calls in
-        flight. A file that cannot be read any more changes nothing but `problems`."""
+        flight. A file that cannot be read any more changes nothing but `problems`. An audit log, an
+        inbox and pins that are new need a restart: `problems` says so, and if they are required,
+        calls are refused until then."""
         if servers is not None:
             config = self._valid = configured(servers)
         elif self._read is None:
@@ -474,14 +481,41 @@ class Host(HostRequests):
             if is_broken(config, self._valid):
                 valid = self._valid
                 config = replace(
-                    config, entries=valid.entries, policy=valid.policy, pins=valid.pins
+                    config,
+                    entries=valid.entries,
+                    policy=valid.policy,
+                    pins=valid.pins,
+                    audit=valid.audit,
+                    approvals=valid.approvals,
                 )
             else:
                 self._valid = config
         guard = self._runtime.guard
         if guard is not None and guard.pins is not None and config.pins is not None:
             guard.pins.use(config.pins)
-        self._runtime.reload(config, self._combined(config))
+        self._use(config)
+
+    def _use(self, config: Config) -> None:
+        """Use another configuration, as far as that is possible without a restart."""
+        rules, guard = self._combined(config), self._runtime.guard
+        has_pins = guard is not None and guard.pins is not None
+        tables = replace(
+            config,
+            audit=None if self._has_own_audit else config.audit,
+            approvals=None if self._has_own_inbox else config.approvals,
+        )
+        is_guarded = guard is not None or rules is not None
+        unused = unused_tables(tables, self._started, has_pins=has_pins, is_guarded=is_guarded)
+        for one in unused:
+            if one not in self._unused:
+                log.warning("%s", one)
+        self._unused = unused
+        if table := must_wait(tables, self._started, has_pins=has_pins):
+            from colonnade.host.policy.rules import CombinedPolicy, denial_of_calls
+
+            denial = denial_of_calls(f"{table} is required and needs a restart of the host")
+            rules = denial if rules is None else CombinedPolicy([rules, denial])
+        self._runtime.reload(replace(config, problems=(*config.problems, *unused)), rules)
 
     def _combined(self, config: Config) -> "RuleSet | None":
         """The rules of this program and those of the files: the strictest decision counts."""

@@ -293,7 +293,7 @@ class HostRouter:
         try:
             return await route(request, options)
         except Fault:
-            guard.record_hidden(request, self._current())
+            guard.record_failed(request, self._current())
             raise
         finally:
             guard.forget(request)

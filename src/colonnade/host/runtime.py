@@ -385,9 +385,13 @@ class HostRuntime:
         if self.guard is None:
             if rules is None:
                 return False
+            from colonnade.host.policy.containment import Containment
             from colonnade.host.policy.guard import PolicyGuard
 
-            self.guard = PolicyGuard()
+            # As a host that starts with rules.
+            self.guard = PolicyGuard(containment=Containment("neutralise"))
+            for one in self.generation.servers.values():
+                self.guard.add_server(one.entry)
             for router in self._routers:
                 router.guard = self.guard
         return self.guard.set_rules(rules)

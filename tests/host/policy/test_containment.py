@@ -20,6 +20,7 @@ from colonnade.host.policy.containment import (
 )
 from colonnade.host.policy.pins import Pins
 from colonnade.protocol import types as t
+from colonnade.protocol.forwarded import RelayedToolResult
 from colonnade.protocol.input_requests import InputRequest
 from colonnade.store.memory import MemoryStore
 from host.drifting import Drifting
@@ -115,6 +116,10 @@ RESULTS: dict[str, tuple[Any, Any]] = {
         lambda one: one.description,
     ),
     "read": (t.ReadResourceResult(contents=[contents(BAD)]), lambda one: one.contents[0].text),
+    "result that is passed on": (
+        RelayedToolResult(content=[t.TextContent(text=BAD)]),
+        lambda one: one.content[0].text,
+    ),
     "completion": (
         t.CompleteResult(completion=t.Completion(values=[BAD])),
         lambda one: one.completion.values[0],
@@ -223,6 +228,56 @@ def test_input_requests_and_errors_are_contained() -> None:
     assert contained.untouched is error
     plain = RemoteError(-32000, "plain")
     assert Containment().error(plain) is plain
+
+
+def test_the_input_requests_in_a_result_are_contained() -> None:
+    message = t.SamplingMessage(role="user", content=t.TextContent(text=BAD))
+    wanted = t.CreateMessageRequestParams(messages=[message], max_tokens=1)
+    asked = t.ElicitRequestParams(message=BAD, mode="url", url="https://x", elicitation_id="1")
+    result = t.InputRequiredResult(
+        input_requests={
+            "a": t.ElicitRequest(params=asked),
+            "b": t.CreateMessageRequest(params=wanted),
+            "c": t.ListRootsRequest(),
+        },
+        request_state="s",
+    )
+    found: Any = Containment().contain(result)
+    assert found.input_requests["a"].params.message == SHOWN
+    assert found.input_requests["b"].params.messages[0].content.text == SHOWN
+    assert result.input_requests is not None
+    assert found.input_requests["c"] is result.input_requests["c"]
+    assert found.request_state == "s"
+    plain = t.InputRequiredResult(input_requests={"c": t.ListRootsRequest()})
+    assert Containment().contain(plain) is plain
+    assert Containment("off").contain(result) is result
+    state = t.InputRequiredResult(request_state="s")
+    assert Containment().contain(state) is state
+
+
+def test_the_data_of_an_error_is_contained() -> None:
+    error = RemoteError(-32000, "plain", {"why": [BAD], BAD: 1})
+    contained = Containment().error(error)
+    assert contained.data == {"why": [SHOWN], SHOWN: 1}
+    assert contained.message == "plain"
+    assert contained.untouched is error
+    assert Containment().error(contained) is contained
+    marked = Containment("mark").error(error)
+    assert marked.message == "[Hidden text in what the server sent: 2 bidi controls]\n\nplain"
+    assert marked.data == error.data
+    assert Containment("mark").error(marked) is marked
+    assert Containment("off").error(error) is error
+
+
+def test_the_structured_content_of_a_result_that_is_passed_on_is_marked() -> None:
+    raw = msgspec.Raw(b'{"a":"x\\u202ey","n":1.0}')
+    result = RelayedToolResult(content=[], structured_content=raw)
+    found: Any = Containment().contain(result)
+    assert found.meta == {CONTAINED_KEY: {"structured": 1}}
+    assert found.plain.structured_content == raw
+    assert SHOWN in found.content[0].text
+    plain = RelayedToolResult(content=[], structured_content=msgspec.Raw(b'{"a":1}'))
+    assert Containment().contain(plain) is plain
 
 
 # ---------------------------------------------------------------- names

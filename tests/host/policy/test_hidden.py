@@ -6,19 +6,24 @@ Each way to a tool, a prompt or a resource is tried on both hosts.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from colonnade import Host, Server
-from colonnade.errors import ColonnadeError
+from colonnade.errors import ColonnadeError, Refused
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Config, Settings
-from colonnade.host.policy.rules import Policy, Rule
+from colonnade.host.policy.audit import AuditLog
+from colonnade.host.policy.request import Action, PolicyRequest
+from colonnade.host.policy.rules import FunctionRule, Policy, Rule
 from colonnade.host.runtime import ListChanges
 from colonnade.protocol.revision import Tasks
 from colonnade.protocol.tasks.client import TaskHandle
-from host.policies import files
+from host.audited import KEY
+from host.policies import asked, files
 from live import live
 
 ALIASES = {"wipe": "secret_wipe", "plan": "secret_plan"}
@@ -332,3 +337,64 @@ async def test_a_never_listed_alias_of_a_hidden_tool_starts_no_server() -> None:
     async with Host({"files": entry}, policy=POLICY) as host:
         assert "there is no tool 'wipe'" in await outcome(host.call_tool("wipe"))
         assert host.status()[0].state == "idle"
+
+
+# ---------------------------------------------------------------- functions and the audit log
+
+
+@pytest.mark.parametrize("name", WAYS)
+@live
+async def test_a_server_that_a_function_denies_is_answered_as_one_that_does_not_exist(
+    name: str,
+) -> None:
+    function = FunctionRule(lambda one: "deny" if one.server == "vault" else None, servers=True)
+    policy = Policy([function, Rule("allow")])
+    with_vault: dict[str, Any] = {"git": one_tool("git"), "vault": one_tool("vault")}
+    async with (
+        Host(with_vault, policy=policy) as hiding,
+        Host({"git": one_tool("git")}, policy=policy) as plain,
+    ):
+        assert await outcome(WAYS[name](hiding)) == await outcome(WAYS[name](plain))
+
+
+def test_a_function_is_asked_about_servers_only_if_it_says_so() -> None:
+    server = asked("vault__x")
+    server = replace(server, method="", name="", qualified="vault__")
+    seen: list[str] = []
+
+    def function(request: PolicyRequest) -> Action | None:
+        seen.append(request.method)
+        return "deny"
+
+    assert not Policy([FunctionRule(function)]).hides_server(server)
+    assert not Policy([FunctionRule(function, servers=True, arguments=True)]).hides_server(server)
+    assert seen == []
+    assert Policy([FunctionRule(function, servers=True)]).hides_server(server)
+    undecided = FunctionRule(lambda _: None, servers=True)
+    assert Policy([undecided, Rule("deny", servers="vault")]).hides_server(server)
+    assert not Policy([undecided, Rule("allow")]).hides_server(server)
+    assert not Policy([FunctionRule(lambda _: "ask", servers=True)], "deny").hides_server(server)
+
+
+class FullAuditLog(AuditLog):
+    """One that can record nothing."""
+
+    def proposed(self, request: PolicyRequest) -> str:
+        raise Refused("the audit log is full")
+
+
+@live
+async def test_with_a_full_audit_log_a_hidden_tool_is_answered_as_what_does_not_exist(
+    tmp_path: Path,
+) -> None:
+    one, other = (FullAuditLog(tmp_path / name, key=KEY) for name in "ab")
+    async with (
+        Host({"files": files()}, policy=POLICY, audit=one) as hiding,
+        Host({"files": files(extra=False)}, policy=POLICY, audit=other) as plain,
+    ):
+        for name in ("files__secret_wipe", "files__unknown"):
+            said = [await outcome(host.call_tool(name)) for host in (hiding, plain)]
+            assert said[0] == said[1]
+            assert "has no tool" in said[0]
+        with pytest.raises(Refused, match="full"):
+            await hiding.call_tool("files__read", {"path": "a"})

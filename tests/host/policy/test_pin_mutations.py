@@ -362,7 +362,7 @@ CUTS: dict[str, Cut] = {
     ),
     "structured content is marked": Cut(
         _CONTAIN,
-        "        one.data(result.structured_content)",
+        "        one.data(structured)",
         "        pass",
         CONTAIN,
         "structured_content_is_marked",
@@ -373,6 +373,27 @@ CUTS: dict[str, Cut] = {
         "            pass",
         CONTAIN,
         "structured_content_is_marked",
+    ),
+    "results that are passed on": Cut(
+        _CONTAIN,
+        "_RESULTS.get(type(result)) or _inherited(type(result))",
+        "_RESULTS.get(type(result))",
+        CONTAIN,
+        "passed_on",
+    ),
+    "input requests in a result": Cut(
+        _CONTAIN,
+        "            return self._input_required(result)\n",
+        "            return result\n",
+        CONTAIN,
+        "input_requests_in_a_result",
+    ),
+    "the data of an error": Cut(
+        _CONTAIN,
+        "one.text(error.message), one.value(error.data)",
+        "one.text(error.message), error.data",
+        CONTAIN,
+        "data_of_an_error",
     ),
     "results": Cut(
         "host/policy/guard.py",

@@ -271,6 +271,20 @@ CUTS: dict[str, Cut] = {
         RULES,
         "input_requests_are_matched",
     ),
+    "functions about servers": Cut(
+        "host/policy/rules.py",
+        'said = rule.call(request) if rule.on_servers else "allow"',
+        'said = "allow"',
+        HIDDEN,
+        "that_a_function_denies",
+    ),
+    "hidden items without an audit log": Cut(
+        "host/router.py",
+        "guard.record_failed(request",
+        "guard.record_hidden(request",
+        HIDDEN,
+        "full_audit_log",
+    ),
     # ------------------------------------------------------------ files
     "errors deny": Cut(
         "host/policy/rule_config.py",
@@ -299,6 +313,27 @@ CUTS: dict[str, Cut] = {
         "for one in self.sources if one.policy is not None",
         CONFIG,
         "not_trusted",
+    ),
+    "tables that need a restart": Cut(
+        "host/host.py",
+        "problems=(*config.problems, *unused)",
+        "problems=config.problems",
+        CONFIG,
+        "needs_a_restart",
+    ),
+    "calls before a restart": Cut(
+        "host/host.py",
+        "if table := must_wait(tables, self._started, has_pins=has_pins):",
+        'if table := "":',
+        CONFIG,
+        "refused_until_a_restart",
+    ),
+    "containment after a reload": Cut(
+        "host/runtime.py",
+        'PolicyGuard(containment=Containment("neutralise"))',
+        "PolicyGuard()",
+        CONFIG,
+        "contained_after_a_reload",
     ),
     # ------------------------------------------------------------ the guard
     "denied calls": Cut(
@@ -541,7 +576,7 @@ CUTS: dict[str, Cut] = {
     ),
     "hidden calls are recorded": Cut(
         "host/router.py",
-        "            guard.record_hidden(request, self._current())\n",
+        "            guard.record_failed(request, self._current())\n",
         "",
         GUARD,
         "call_of_a_hidden_tool_is_recorded",

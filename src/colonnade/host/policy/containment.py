@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from colonnade.errors import RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import encode_any
-from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.input_requests import InputRequest, input_requests_in
 from colonnade.text import clean, has_hidden
 
 ContainMode: TypeAlias = Literal["neutralise", "mark", "off"]
@@ -201,7 +201,11 @@ class Containment:
 
     def contain(self, result: t.ProtocolType) -> t.ProtocolType:
         """A result for a model or a terminal: the given one, if nothing is hidden in it."""
-        contain = _RESULTS.get(type(result)) if self.mode != "off" else None
+        if self.mode == "off":
+            return result
+        if isinstance(result, t.InputRequiredResult):
+            return self._input_required(result)
+        contain = _RESULTS.get(type(result)) or _inherited(type(result))
         if contain is None:
             return result
         one = self._pass()
@@ -214,6 +218,16 @@ class Containment:
             contained = _with_note(contained, one.found)
         meta: dict[str, Any] = {**(getattr(result, "meta", None) or {}), CONTAINED_KEY: one.found}
         return replace(contained, meta=meta)
+
+    def _input_required(self, result: t.InputRequiredResult) -> t.InputRequiredResult:
+        """A result whose input requests a client answers itself."""
+        asked = dict(result.input_requests or {})
+        is_changed = False
+        for key, request in input_requests_in(result).items():
+            contained = self.input_request(request)
+            if contained is not request:
+                asked[key], is_changed = contained.as_input(), True
+        return replace(result, input_requests=asked) if is_changed else result
 
     def definition(self, item: T) -> T:
         """The definition of an item, with its name or URI as it is."""
@@ -309,13 +323,18 @@ class Containment:
         return replace(params, messages=messages, system_prompt=prompt)
 
     def error(self, error: RemoteError) -> RemoteError:
-        """An error of a server: the given one, if nothing is hidden in its message."""
-        sent = error.message
-        message = self.text(sent)
-        if message == sent:
+        """An error of a server: the given one, if nothing is hidden in its message and its data, or
+        if it was contained before."""
+        if self.mode == "off" or error.untouched is not None:
             return error
+        one = self._pass()
+        message, data = one.text(error.message), one.value(error.data)
+        if not one.found:
+            return error
+        if self.mode == "mark":
+            message = f"{describe_found(one.found)}\n\n{error.message}"
         contained = error.copy()
-        contained.message = message
+        contained.message, contained.data = message, data
         contained.args = (f"{message} ({error.code})",)
         contained.untouched = error
         return contained
@@ -413,8 +432,9 @@ def _contents(one: _Pass, contents: t.ResourceContents) -> t.ResourceContents:
 
 def _call_result(one: _Pass, result: t.CallToolResult) -> t.CallToolResult:
     content = [_block(one, block) for block in result.content]
-    if result.structured_content is not UNSET:
-        one.data(result.structured_content)
+    structured = result.structured_content  # decoded when it is read, in one that is passed on
+    if structured is not UNSET:
+        one.data(structured)
     return replace(result, content=content) if one.found else result
 
 
@@ -438,6 +458,11 @@ _RESULTS: Final[dict[type, Callable[[_Pass, Any], t.ProtocolType]]] = {
     t.ReadResourceResult: _read_result,
     t.CompleteResult: _complete_result,
 }
+
+
+def _inherited(kind: type) -> Callable[[_Pass, Any], t.ProtocolType] | None:
+    """What contains a result that a gateway passes on: its type is derived from the protocol's."""
+    return next((_RESULTS[base] for base in kind.__mro__ if base in _RESULTS), None)
 
 
 # ---------------------------------------------------------------- names that look alike

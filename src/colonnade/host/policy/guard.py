@@ -552,6 +552,14 @@ class PolicyGuard:
         """Whether requests are recorded."""
         return self._audit is not None
 
+    def record_failed(self, context: RequestContext, generation: Generation) -> None:
+        """As `record_hidden`, if that is possible. Otherwise it is logged: the caller must not see
+        from another error that there is something."""
+        try:
+            self.record_hidden(context, generation)
+        except Refused as refused:
+            log.error("a request for a hidden item is not in the audit log: %s", refused)
+
     def record_hidden(self, context: RequestContext, generation: Generation) -> None:
         """Record a request that failed before it came to `run`, if it was for a hidden item."""
         exchange = context.exchange

@@ -219,8 +219,10 @@ class FunctionRule:
     or None if it does not decide; an exception is `deny`, and is logged.
 
     It is called for lists as well (`method` is `tools/list` then, and there are no arguments). With
-    `arguments=True` it is not, and hides nothing. Change `version` with what it does: an approval
-    is for one version of a policy.
+    `arguments=True` it is not, and hides nothing. With `servers=True` it is also called for each
+    server as a whole (`method` and `name` are empty), and `"deny"` hides that; otherwise a server
+    of which it denies every item is still known by its name. Change `version` with what it does: an
+    approval is for one version of a policy.
     """
 
     def __init__(
@@ -230,6 +232,7 @@ class FunctionRule:
         name: str = "",
         version: str = "",
         arguments: bool = False,
+        servers: bool = False,
     ) -> None:
         if not callable(cast("object", function)) or inspect.iscoroutinefunction(function):
             message = f"a rule is a function that is not async, not {function!r}"
@@ -237,6 +240,7 @@ class FunctionRule:
         self.function = function
         self.version = version
         self.on_arguments = arguments
+        self.on_servers: bool = servers and not arguments
         module = getattr(function, "__module__", "")
         self.qualified_name: str = f"{module}.{getattr(function, '__qualname__', 'function')}"
         self.name: str = name or self.qualified_name
@@ -394,7 +398,10 @@ class Policy:
         prefix of the server's qualified names."""
         for rule in self.rules:
             if isinstance(rule, FunctionRule):
-                return False
+                said = rule.call(request) if rule.on_servers else "allow"
+                if said is not None:
+                    return said == "deny"
+                continue
             if rule.is_about_inputs or not all(one.may_hold(request) for one in rule.conditions):
                 continue
             is_certain = not any(one.on_item for one in rule.conditions)
@@ -422,6 +429,11 @@ class Policy:
             if not open_readings:
                 break
         return steps
+
+
+def denial_of_calls(why: str) -> Policy:
+    """A policy that refuses every call with a reason, and hides nothing."""
+    return Policy([FunctionRule(lambda _: "deny", name=why, version=why, arguments=True)])
 
 
 class PreparedRules:
