@@ -270,7 +270,7 @@ async def test_hidden_text_reaches_the_client_of_a_gateway_in_no_cell(
 
     audit = opened(tmp_path, required=True)
     async with (
-        hosted(hiding(), server_revision, Policy(default="allow"), audit) as host,
+        hosted(hiding(), server_revision, Policy(default="allow"), audit=audit) as host,
         connect(Gateway(host), revision=client_revision, on_elicit=on_elicit) as client,
     ):
         looked = await client.call_tool("shop__look")
