@@ -186,6 +186,9 @@ class ItemPrompt:
         """Show everything that an item has: all of its arguments, and the definition."""
         lines = argument_lines(item.content)
         self._note(indent("\n".join(lines)) if lines else "  (no arguments)\n")
+        if item.meta:
+            self._note("  _meta of the call:\n")
+            self._note(indent("\n".join(argument_lines(item.meta))))
         if item.definition:
             self._note("  definition of the tool, as its server wrote it:\n")
             self._note(indent("\n".join(argument_lines(item.definition))))
@@ -193,6 +196,9 @@ class ItemPrompt:
     # ------------------------------------------------------------ approvals
 
     def _facts(self, item: InboxItem) -> None:
+        if item.meta:
+            shown = cut("  ".join(argument_lines(item.meta)), MAX_SHOWN)
+            self._note(f"  with _meta {shown}\n")
         whom = [f"caller {one_line(item.principal)}"] if item.principal else []
         whom += [f"client {one_line(item.client)}"] if item.client else []
         if whom:

@@ -46,7 +46,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import Exchange, NonHttpRequestFields
-from colonnade.protocol.forwarded import ResultOrigin, forwardable_meta
+from colonnade.protocol.forwarded import ResultOrigin, forwardable_meta, unreserved_meta
 from colonnade.protocol.jsonrpc import (
     NOTHING,
     Notification,
@@ -412,6 +412,8 @@ class HostRouter:
         caller used; without it the item has a URI."""
         guard = self.guard
         assert guard is not None
+        if params.meta and (sent := unreserved_meta(params.meta)):
+            item = item._replace(meta=Raw(encode(sent)))
 
         if options is not None and options.on_task is not None:
             options = options._replace(on_task=_recorded(options.on_task, guard, context))

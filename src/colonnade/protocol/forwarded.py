@@ -36,6 +36,11 @@ def forwardable_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def unreserved_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The same without trace context, which is different for each request."""
+    return {key: value for key, value in forwardable_meta(meta).items() if key not in _TRACE}
+
+
 # ---------------------------------------------------------------- results of tools
 
 

@@ -125,6 +125,7 @@ async def test_a_grant_after_the_wait_is_used_by_the_identical_call_and_once(hom
 CHANGED: dict[str, Callable[[], tuple[PolicyRequest, Decision]]] = {
     "argument": lambda: (replace(CALL, arguments=Raw(b'{"path": "/b"}')), ASK),
     "whitespace of the arguments": lambda: (replace(CALL, arguments=Raw(b'{"path":"/a"}')), ASK),
+    "_meta": lambda: (replace(CALL, meta=Raw(b'{"x.example/force":true}')), ASK),
     "definition": lambda: (replace(CALL, definition_digest="abce"), ASK),
     "policy version": lambda: (CALL, Decision("ask", "the default", False, "v2", "")),
     "principal": lambda: (replace(CALL, principal="eve"), ASK),
@@ -268,6 +269,20 @@ async def test_what_changed_since_the_last_approval_is_shown(home: Path) -> None
             "mode: removed, it was 1",
         ),
     ]
+
+
+@live
+async def test_the_meta_of_a_call_is_shown_with_what_changed_in_it(home: Path) -> None:
+    seen: list[tuple[str, tuple[str, ...]]] = []
+
+    def ask(item: InboxItem) -> InboxAnswer:
+        seen.append((item.meta, item.changes))
+        return YES
+
+    made = approvals(home, Inbox(on_item=ask))
+    await made.approve(CALL, ASK)
+    await made.approve(replace(CALL, meta=Raw(b'{"force":true}')), ASK)
+    assert seen == [("", ()), ('{"force":true}', ("_meta.force: added, true",))]
 
 
 def test_differences_name_the_path_of_each_value() -> None:

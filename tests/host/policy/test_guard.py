@@ -329,6 +329,53 @@ async def test_a_call_of_a_hidden_tool_is_recorded_and_one_of_an_unknown_tool_is
     ]
 
 
+@live
+async def test_requests_for_a_hidden_uri_and_for_hidden_completions_are_recorded() -> None:
+    def vault() -> Server:
+        server = Server("vault")
+
+        @server.resource("secret://{name}")
+        def read(name: str) -> str:
+            return name
+
+        @server.resource("secret://one")
+        def one() -> str:
+            return "1"
+
+        @server.prompt
+        def plan(name: str) -> str:
+            return name
+
+        @server.completion(read, "name")
+        def names(value: str) -> list[str]:
+            return [value]
+
+        _ = one, plan, names
+        return server
+
+    audit = Recorder()
+    deny = Rule("deny", servers="b", resources="secret://**")
+    named = Rule("deny", resources="secret://hidden*", prompts="b__plan")
+    servers = {"a": Server("a"), "b": vault()}
+    async with Host(servers, policy=Policy([deny, named], "allow"), audit=audit) as host:
+        with pytest.raises(RemoteError):  # server b lists it
+            await host.read_resource("secret://one")
+        with pytest.raises(RemoteError):  # it would be hidden on every server
+            await host.read_resource("secret://hidden")
+        with pytest.raises(RemoteError):
+            await host.complete("name", "x", template="secret://{name}")
+        with pytest.raises(RemoteError):
+            await host.complete("name", "x", prompt="b__plan")
+        with pytest.raises(RemoteError):
+            await host.read_resource("unknown://x")
+        with pytest.raises(RemoteError):
+            await host.complete("name", "x", prompt="a__plan")
+    hidden = [step.split()[1] for step in audit.steps if step.startswith("abandoned")]
+    assert hidden == ["secret://one", "secret://hidden", "secret://{name}", "b__plan"]
+    servers_of = {one.qualified: one.server for one in audit.requests}
+    assert (servers_of["secret://one"], servers_of["secret://{name}"]) == ("b", "b")
+
+
 @pytest.mark.parametrize("step", ["proposed", "decided", "executed"])
 @live
 async def test_a_step_that_must_be_recorded_and_cannot_be_stops_the_call(step: str) -> None:

@@ -286,6 +286,42 @@ async def test_a_form_that_is_asked_about_is_shown_once_if_the_inbox_answers_it(
 
 
 @live
+async def test_an_approval_does_not_fit_other_meta_that_the_server_would_get() -> None:
+    desk, inbox = Desk(), Inbox(wait_s=0)
+    inbox.attach()
+    async with Host({"desk": desk}, policy=Policy(), inbox=inbox) as host:
+
+        async def call(meta: dict[str, Any] | None) -> None:
+            await host.call_tool("desk__buy", {"fruit": "plum"}, meta=meta)
+
+        with pytest.raises(Refused, match="waiting for approval"):
+            await call(None)
+        (item,) = await inbox.items()
+        await inbox.answer(item.id, YES)
+        with pytest.raises(Refused, match="waiting for approval"):
+            await call({"x.example/force": True})
+        (item,) = await inbox.items()
+        assert item.meta == '{"x.example/force":true}'
+        await call({"traceparent": f"00-{1:032x}-{1:016x}-01"})  # each request has another one
+    assert desk.calls == ["plum"]
+
+
+@live
+async def test_a_decision_that_is_remembered_for_exact_arguments_is_for_their_meta() -> None:
+    seen: list[str] = []
+
+    def ask(item: InboxItem) -> InboxAnswer:
+        seen.append(item.meta)
+        return InboxAnswer(action="accept", remember="session")
+
+    policy = Policy([Rule("ask", arguments={"fruit": "plum"}), Rule("allow")])
+    async with Host({"desk": Desk()}, policy=policy, inbox=Inbox(on_item=ask)) as host:
+        for meta in (None, {"force": 1}, None, {"force": 1}):
+            await host.call_tool("desk__buy", {"fruit": "plum"}, meta=meta)
+    assert seen == ["", '{"force":1}']
+
+
+@live
 async def test_a_host_serves_the_control_socket_while_it_is_entered() -> None:
     inbox = Inbox(socket=True)
     async with Host({"desk": Desk()}, policy=Policy(), inbox=inbox) as host:

@@ -1,9 +1,10 @@
 """Approvals: a person allows one exact request, once.
 
-An approval is for a principal, a server, its tool, the bytes of the arguments, the definition that
-the person saw and the version of the policy. If any of them is different, it is another request,
-and is asked about anew. A request that was approved after its caller had stopped waiting is allowed
-when the identical request comes again, until the approval expires.
+An approval is for a principal, a server, its tool, the bytes of the arguments, the unreserved keys
+of `_meta`, the definition that the person saw and the version of the policy. If any of them is
+different, it is another request, and is asked about anew. A request that was approved after its
+caller had stopped waiting is allowed when the identical request comes again, until the approval
+expires.
 
 Rules: an approval is used once, in all processes with the same store. It is never an elicitation:
 nothing here is sent to the client that calls. Without anyone to ask, a request is refused at once.
@@ -56,11 +57,12 @@ ATTACH: Final = (
 
 
 class LastApproval(Struct, frozen=True, omit_defaults=True):
-    """What a person approved the last time: arguments and definition, as JSON text."""
+    """What a person approved the last time: arguments, definition and `_meta`, as JSON text."""
 
     arguments: str
     definition: str
     definition_digest: str
+    meta: str = ""
 
 
 def exact_request(request: PolicyRequest, decision: Decision) -> bytes:
@@ -72,6 +74,7 @@ def exact_request(request: PolicyRequest, decision: Decision) -> bytes:
             request.method,
             request.name,
             request.arguments_digest,
+            request.meta_digest,
             request.definition_digest,
             decision.policy_version,
         ]
@@ -171,8 +174,11 @@ class Approvals:
         now = self.inbox.clock()
         try:
             content = bytes(request.arguments).decode()
+            meta = bytes(request.meta).decode()
         except UnicodeDecodeError:
-            raise Refused("its arguments are not Unicode text, so they cannot be shown") from None
+            raise Refused(
+                "its arguments or `_meta` are not Unicode text, so they cannot be shown"
+            ) from None
         definition = "" if request.definition is None else encode(request.definition).decode()
         item = new_item(
             kind, request.server, content, key=key, now=now, deadline_s=self.inbox.deadline_s
@@ -185,6 +191,7 @@ class Approvals:
             method=request.method,
             name=request.qualified,
             own_name=request.name,
+            meta=meta,
             definition=definition,
             definition_digest=request.definition_digest,
             rule=decision.rule,
@@ -205,10 +212,10 @@ class Approvals:
         return tuple(changes_since(last, item))
 
     async def _keep_last(self, item: InboxItem) -> None:
-        fits = len(item.content) + len(item.definition) <= MAX_COMPARED_BYTES
-        last = LastApproval(
-            item.content if fits else "", item.definition if fits else "", item.definition_digest
-        )
+        size = len(item.content) + len(item.definition) + len(item.meta)
+        last = LastApproval("", "", item.definition_digest)
+        if size <= MAX_COMPARED_BYTES:
+            last = LastApproval(item.content, item.definition, item.definition_digest, item.meta)
         await self.inbox.store.put(SERVER_PRINCIPAL, _last_key(item), encode(last), LAST_APPROVAL_S)
 
     # ------------------------------------------------------------ requests of servers
@@ -346,6 +353,7 @@ def changes_since(last: LastApproval, item: InboxItem) -> list[str]:
         found += lines or ["definition: it is another one than at the last approval"]
     if last.arguments or last.definition:  # they were not too large
         found += differences("", _json(last.arguments), _json(item.content))
+        found += differences("_meta", _json(last.meta), _json(item.meta))
     shown = [one if len(one) <= MAX_CHANGE else one[:MAX_CHANGE] + "…" for one in found]
     more = len(shown) - MAX_CHANGES
     return [*shown[:MAX_CHANGES], f"and {more} more"] if more > 0 else shown

@@ -272,7 +272,8 @@ class ControlServer:
 
 def _brief(item: InboxItem) -> InboxItem:
     """An item in a list, with the beginning of its content."""
-    return replace(item, content=item.content[:MAX_LISTED_CHARACTERS], definition="")
+    content, meta = item.content[:MAX_LISTED_CHARACTERS], item.meta[:MAX_LISTED_CHARACTERS]
+    return replace(item, content=content, meta=meta, definition="")
 
 
 async def _write(writer: asyncio.StreamWriter, message: Struct) -> None:

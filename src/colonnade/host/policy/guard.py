@@ -60,6 +60,7 @@ from colonnade.host.servers.session import SessionCall
 from colonnade.host.servers.supervisor import BeforeSend
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import Exchange
 from colonnade.protocol.input_requests import InputRequest, input_requests_in
 from colonnade.protocol.jsonrpc import encode
@@ -143,6 +144,7 @@ class CallerView:
             name=item.name,
             qualified=item.qualified,
             arguments=item.arguments,
+            meta=item.meta,
             definition=definition,
             definition_digest=self._guard.digest(definition) if digest else "",
             namespace=server.claim.namespace,
@@ -562,29 +564,50 @@ class PolicyGuard:
 
     def record_hidden(self, context: RequestContext, generation: Generation) -> None:
         """Record a request that failed before it came to `run`, if it was for a hidden item."""
-        exchange = context.exchange
-        name, kind = exchange.params.name, NAMED_METHODS.get(exchange.method.name)
-        if exchange in self._recorded or kind is None or not isinstance(name, str):
+        if context.exchange in self._recorded:
             return
-        caller = exchange.principal
         try:
-            server = generation.server_for(_NAMEABLE[kind], name, caller)
+            found = self._asked_items(context, generation)
         except Fault:
-            return  # there is no such server
-        own = generation.listed_name(_NAMEABLE[kind], name, server, caller) or server.plain_name(
-            name
-        )
-        if own is None:
-            return
-        method, arguments = exchange.method.name, exchange.params.arguments
-        item = self.named_item(method, kind, own, server, arguments or NO_ARGUMENTS)
+            return  # there is no such server, or the params are invalid
         view = self.view(context)
-        request = view.request(server, item, view.definition(server, item))
-        decision = self.decide(request)
-        if decision.action == "deny":
-            steps = RequestSteps(self._audit, request)
-            steps.decided(decision)
-            steps.abandoned(denied(request, decision))
+        requests = [
+            view.request(server, item, view.definition(server, item)) for server, item in found
+        ]
+        decisions = [self.decide(request) for request in requests]
+        # A URI may be of any server: it is hidden if none of them may be asked for it.
+        if decisions and all(one.action == "deny" for one in decisions):
+            steps = RequestSteps(self._audit, requests[0])
+            steps.decided(decisions[0])
+            steps.abandoned(denied(requests[0], decisions[0]))
+
+    def _asked_items(
+        self, context: RequestContext, generation: Generation
+    ) -> list[tuple[HostedServer, GuardedItem]]:
+        """What a request may be about, on each server that it may be for. Raises `Fault`."""
+        exchange = context.exchange
+        method, params = exchange.method.name, exchange.params
+        name, kind, uri = params.name, NAMED_METHODS.get(method), params.uri
+        arguments, about = params.arguments or NO_ARGUMENTS, t.RequestParams()
+        if method == "completion/complete":
+            about = decode_as(t.CompleteRequestParams, exchange.request.params)
+            arguments = self.completed_arguments(about)
+            if isinstance(about.ref, t.ResourceTemplateReference):
+                uri = about.ref.uri
+            else:
+                name, kind = about.ref.name, "prompt"
+        if kind is not None and isinstance(name, str):
+            listed, caller = _NAMEABLE[kind], exchange.principal
+            server = generation.server_for(listed, name, caller)
+            own = generation.listed_name(listed, name, server, caller) or server.plain_name(name)
+            if own is None:
+                return []
+            return [(server, self.named_item(method, kind, own, server, arguments))]
+        if kind is not None or not isinstance(uri, str):
+            return []
+        servers = list(generation.servers.values())
+        likely = [one for one in servers if _may_have(one, uri, exchange.principal)]
+        return [(one, self.resource_item(method, uri, about)) for one in likely or servers]
 
     def forget(self, context: RequestContext) -> None:
         """The request has ended."""
@@ -740,7 +763,13 @@ class PolicyGuard:
         method = input_request.kind.method
         steps = self._in_flight.get(context.exchange) if context is not None else None
         if steps is not None and steps.request.server == entry.key:
-            return replace(steps.request, method=method, arguments=arguments, during=steps.id)
+            return replace(
+                steps.request,
+                method=method,
+                arguments=arguments,
+                meta=NO_ARGUMENTS,
+                during=steps.id,
+            )
         facts = CallerFacts.of(context) if context is not None else CallerFacts()
         claims: dict[str, Any] = msgspec.json.decode(facts.claims) if facts.claims else {}
         return PolicyRequest(
@@ -757,6 +786,14 @@ class PolicyGuard:
             qualified="",
             arguments=arguments,
         )
+
+
+def _may_have(server: HostedServer, uri: str, caller: str) -> bool:
+    """Whether a server lists a URI, as far as its lists are known, or the configuration says that
+    it is its own."""
+    lists = server.listings(caller).by_kind
+    contents = [lists[kind].content for kind in ("resources", "templates")]
+    return server.owns(uri) or any(one is not None and uri in one.known for one in contents)
 
 
 async def _recorded(recorded: Awaitable[None] | None) -> None:

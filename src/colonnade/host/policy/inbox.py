@@ -89,6 +89,7 @@ class InboxItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One item. `content` is the exact JSON text of the arguments of a call, or of the params of an
     input request; `definition` that of the tool that is called, as the caller has seen it.
 
+    `meta` are the unreserved keys of `_meta` that are sent with a call, as JSON text.
     `changes` says what is different from the last approval; `rule` is the rule that asked;
     `by_arguments` is whether its arguments decided that. `usable_until` is the end of a grant.
     """
@@ -108,6 +109,7 @@ class InboxItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     method: str = ""
     name: str = ""
     own_name: str = ""
+    meta: str = ""
     definition: str = ""
     definition_digest: str = ""
     changes: tuple[str, ...] = ()

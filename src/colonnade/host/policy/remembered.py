@@ -76,7 +76,7 @@ class RememberedRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def matches(self, request: PolicyRequest, decision: Decision, project: str) -> bool:
         """Whether this rule decides a request that the policy asks about."""
-        exactly = request.arguments_digest if decision.by_arguments else ""
+        exactly = request.arguments_digest + request.meta_digest if decision.by_arguments else ""
         return (
             self.principal == request.principal
             and self.identity == request.identity
@@ -97,6 +97,7 @@ def rule_of(item: InboxItem, scope: KeptScope, project: str, now: float) -> Reme
     exactly = ""
     if item.by_arguments:
         exactly = hashlib.sha256(item.content.encode()).hexdigest()
+        exactly += hashlib.sha256(item.meta.encode()).hexdigest() if item.meta else ""
     folder = project if scope == "project" else ""
     parts = (scope, folder, item.principal, item.server, item.identity)
     digest = hashlib.sha256(msgspec.json.encode((*parts, item.method, item.own_name, exactly)))

@@ -52,6 +52,8 @@ class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
       `full_name` is never, and `namespace` is what the server's names begin with.
     - `arguments` are the bytes that are sent: the arguments of a tool or prompt, or the params of
       an input request; empty if there are none.
+    - `meta` are the unreserved keys of `_meta` that are sent, without trace context, as JSON; empty
+      if there are none.
     - `definition` is the item as its server lists it for this caller, with the server's own name;
       None if it is not listed. `definition_digest` is a digest of it, empty without one.
     - `during` is, for what a server asks, the id of the call in the audit log that it belongs to.
@@ -69,6 +71,7 @@ class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
     name: str
     qualified: str
     arguments: Raw = NO_ARGUMENTS
+    meta: Raw = NO_ARGUMENTS
     definition: t.ProtocolType | None = None
     definition_digest: str = ""
     during: str = ""
@@ -99,6 +102,11 @@ class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
         """The SHA-256 of the bytes that are sent, in hexadecimal."""
         return hashlib.sha256(self.arguments).hexdigest()
 
+    @property
+    def meta_digest(self) -> str:
+        """The same of `meta`; empty if there is none."""
+        return hashlib.sha256(self.meta).hexdigest() if self.meta else ""
+
 
 class GuardedItem(NamedTuple):
     """What a request is about, once its name is resolved."""
@@ -108,6 +116,7 @@ class GuardedItem(NamedTuple):
     name: str
     qualified: str
     arguments: Raw = NO_ARGUMENTS
+    meta: Raw = NO_ARGUMENTS
 
 
 class CallerFacts(NamedTuple):
