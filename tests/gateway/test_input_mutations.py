@@ -14,6 +14,8 @@ CELLS, REPLICAS = "test_input_cells.py", "test_held_replicas.py"
 STATE, CALLS = "gateway/input_requests.py", "gateway/held_calls.py"
 BRIDGE, KEYS = "gateway/bridge.py", "host/servers/callers.py"
 SESSION, URLS = "host/servers/session.py", "host/servers/url_elicitations.py"
+FOLLOWED, POLICY = "gateway/subscriptions.py", "test_subscription_policy.py"
+ROUTER, RUNTIME = "host/router.py", "host/runtime.py"
 
 CUTS: dict[str, Cut] = {
     # the state
@@ -278,6 +280,53 @@ CUTS: dict[str, Cut] = {
         "return None",
         CELLS,
         "a_url_elicitation_crosses",
+    ),
+    # resources that are followed
+    "guard of a subscription": Cut(
+        ROUTER,
+        "await self.guard.run(request, server, item, agree, unknown)",
+        "pass",
+        POLICY,
+        "names_its_server or without_an_approver or audit_log",
+    ),
+    "session check of a subscription": Cut(
+        ROUTER,
+        "checked = before_send(call)\n",
+        "checked = None\n",
+        POLICY,
+        "in_the_audit_log",
+    ),
+    "listener of a hidden resource": Cut(
+        "gateway/front.py",
+        "self._changes.of(principal, shows)",
+        "self._changes.of(principal)",
+        POLICY,
+        "nothing_hidden_in_it or reload_hides",
+    ),
+    "session of a hidden resource": Cut(
+        "gateway/gateway.py",
+        "self.changes.watch(on_change, principal, shows)",
+        "self.changes.watch(on_change, principal)",
+        POLICY,
+        "nothing_hidden_in_it or reload_hides",
+    ),
+    "view of each update": Cut(
+        RUNTIME,
+        'and view.shows_item(hosted, "resources", uri)',
+        "and True",
+        POLICY,
+        "nothing_hidden_in_it",
+    ),
+    "resource that is subscribed again": Cut(
+        FOLLOWED,
+        "server = await self._find_server(request, uri)  # again",
+        "if uri in subscribed:\n            return t.EmptyResult()\n"
+        "        server = await self._find_server(request, uri)  # again",
+        POLICY,
+        "subscribes_again",
+    ),
+    "facts of a follower": Cut(
+        RUNTIME, "self._followed_session, server", "self.session, server", POLICY, "about_claims"
     ),
 }
 

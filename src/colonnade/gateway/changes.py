@@ -10,22 +10,30 @@ principal is dropped with its last watcher.
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import TypeAlias
 
 from colonnade.ports import Store
 from colonnade.protocol import types as t
 from colonnade.server.notifications import ChangeCallback, ChangeNotifier
 
+# Whether a watcher may be notified of an updated resource. It is asked for each update, since the
+# rules may change while it watches, and an update may name a resource below the one it follows.
+ShowsUri: TypeAlias = Callable[[str], bool]
+
 
 class PrincipalChanges:
     """The changes that one principal is notified of."""
 
-    def __init__(self, changes: "GatewayChanges", principal: str) -> None:
+    def __init__(
+        self, changes: "GatewayChanges", principal: str, shows: "ShowsUri | None" = None
+    ) -> None:
         self._changes = changes
         self._principal = principal
+        self._shows = shows
 
     def watch(self, callback: ChangeCallback) -> Callable[[], None]:
         """Call `callback` for every change until the returned function is called."""
-        return self._changes.watch(callback, self._principal)
+        return self._changes.watch(callback, self._principal, self._shows)
 
 
 class GatewayChanges:
@@ -56,13 +64,17 @@ class GatewayChanges:
         watchers here, until the stack is closed."""
         await self._common.share(store, name, exit_stack)
 
-    def of(self, principal: str) -> PrincipalChanges:
-        """The changes that a principal is notified of."""
-        return PrincipalChanges(self, principal)
+    def of(self, principal: str, shows: "ShowsUri | None" = None) -> PrincipalChanges:
+        """The changes that a principal is notified of; `shows` as for `watch`."""
+        return PrincipalChanges(self, principal, shows)
 
-    def watch(self, callback: ChangeCallback, principal: str) -> Callable[[], None]:
+    def watch(
+        self, callback: ChangeCallback, principal: str, shows: "ShowsUri | None" = None
+    ) -> Callable[[], None]:
         """Call `callback` for every change that a principal can see, until the returned function is
-        called."""
+        called. Updates of resources that `shows` is false for are left out."""
+        if shows is not None:
+            callback = _only_shown(callback, shows)
         notifier, watchers = self._own.get(principal, (None, 0))
         if notifier is None:
             notifier = ChangeNotifier()
@@ -91,3 +103,12 @@ class GatewayChanges:
             self._common.publish(method, params)
         elif principal in self._own:
             self._own[principal][0].publish(method, params)
+
+
+def _only_shown(callback: ChangeCallback, shows: ShowsUri) -> ChangeCallback:
+    def on_change(method: str, params: t.NotificationParams) -> None:
+        uri: str | None = getattr(params, "uri", None)
+        if uri is None or shows(uri):
+            callback(method, params)
+
+    return on_change

@@ -208,16 +208,16 @@ class GatewayFront:
         principal, size = request.principal, subscription.held_bytes
         if not self._listen_bytes.reserve(principal, size):
             raise too_many_subscriptions()
-        end = None
+        end, shows = None, None
         try:
             uris = subscription.agreed.resource_subscriptions
             if uris:
-                agreed, end = await self._subscriptions.listen(request, uris)
+                agreed, shows, end = await self._subscriptions.listen(request, uris)
                 subscription.keep_resources(agreed)
             listener = Listener(subscription, request)
             self._listeners.add(listener)
             try:
-                return await listener.run(self._changes.of(principal))
+                return await listener.run(self._changes.of(principal, shows))
             finally:
                 self._listeners.discard(listener)
         finally:

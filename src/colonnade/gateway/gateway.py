@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from colonnade.errors import InvalidArgument
@@ -254,7 +254,8 @@ class Gateway(RunnableService):
     ) -> Callable[[], None]:
         """Call `on_change` for every change that a principal can see, until the returned function
         is called."""
-        end = self.changes.watch(on_change, principal)
+        shows = partial(self._subscriptions.shows, principal)
+        end = self.changes.watch(on_change, principal, shows)
 
         def unwatch() -> None:
             end()

@@ -5,7 +5,8 @@ or an open `subscriptions/listen`. Clients that follow the same share one subscr
 server has another session for each caller.
 
 Rules: what is followed is counted and bounded, for each principal. An update that the session of
-one caller received is sent to that caller only. Subscriptions upstream end with the last follower.
+one caller received is sent to that caller only. An update is sent to those who may see the resource
+that it names when it is sent. Subscriptions upstream end with the last follower.
 """
 
 import asyncio
@@ -16,9 +17,10 @@ from typing import NamedTuple
 from msgspec import Raw
 
 from colonnade.errors import ColonnadeError, Fault, FaultKind
-from colonnade.gateway.changes import GatewayChanges
+from colonnade.gateway.changes import GatewayChanges, ShowsUri
 from colonnade.host.host import Host
 from colonnade.host.resource_updates import ResourceUpdates
+from colonnade.host.runtime import ResourceFilter
 from colonnade.host.view import HostView
 from colonnade.ports import RequestContext, Session, WrappedRequest
 from colonnade.protocol import types as t
@@ -26,7 +28,7 @@ from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import Exchange
 from colonnade.protocol.jsonrpc import Request, SplitParams, encode
 from colonnade.protocol.revision import NOVEMBER_2025
-from colonnade.protocol.subscriptions import MAX_SUBSCRIPTIONS, MAX_URI_CHARACTERS
+from colonnade.protocol.subscriptions import MAX_SUBSCRIPTIONS, MAX_URI_CHARACTERS, is_covered
 
 log: logging.Logger = logging.getLogger("colonnade.gateway")
 
@@ -65,6 +67,40 @@ class UpstreamSubscription:
         return bool(self.sessions or self.listeners)
 
 
+class ResourceFollower:
+    """The resources that one client follows, with the key of the server of each, and what the
+    client may see."""
+
+    def __init__(self, may_see: ResourceFilter) -> None:
+        self.may_see = may_see
+        self.servers: dict[str, str] = {}
+
+    def covers(self, uri: str) -> bool:
+        """Whether it follows a resource, or one above it."""
+        return is_covered(uri, self.servers.keys())
+
+    def shows(self, uri: str) -> bool:
+        """Whether an update of a resource may be sent to it."""
+        server = self.servers.get(uri)
+        if server is not None:
+            return self.may_see(server, uri)
+        above = {of for one, of in self.servers.items() if is_covered(uri, {one})}
+        return any(self.may_see(server, uri) for server in above)
+
+
+class SessionFollower(ResourceFollower):
+    """The same of a session: `subscribed` is its own set, which loses what is unsubscribed."""
+
+    def __init__(self, may_see: ResourceFilter, subscribed: set[str]) -> None:
+        super().__init__(may_see)
+        self.subscribed = subscribed
+
+    def forget_unsubscribed(self) -> bool:
+        """Forget what the session does not follow any more; whether anything is left."""
+        self.servers = {uri: of for uri, of in self.servers.items() if uri in self.subscribed}
+        return bool(self.servers)
+
+
 class GatewaySubscriptions:
     """The subscriptions of the clients of a gateway."""
 
@@ -73,6 +109,8 @@ class GatewaySubscriptions:
         self._changes = changes
         self._upstream: dict[FollowedKey, UpstreamSubscription] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        # By principal, and by the identity of the subscribed URIs of a session.
+        self._followers: dict[str, dict[int, SessionFollower]] = {}
 
     def __len__(self) -> int:
         return len(self._upstream)
@@ -87,16 +125,19 @@ class GatewaySubscriptions:
         if len(uri) > MAX_URI_CHARACTERS:
             message = f"cannot subscribe to a URI of more than {MAX_URI_CHARACTERS} characters"
             raise Fault(FaultKind.INVALID_PARAMS, message)
-        if uri in session.subscriptions:
-            return t.EmptyResult()
-        if len(session.subscriptions) >= MAX_SUBSCRIPTIONS:
+        subscribed = session.subscriptions
+        if uri not in subscribed and len(subscribed) >= MAX_SUBSCRIPTIONS:
             message = f"more than {MAX_SUBSCRIPTIONS} subscriptions; unsubscribe from some"
             raise Fault(FaultKind.INVALID_PARAMS, message)
-        server = await self._find_server(request, uri)
+        server = await self._find_server(request, uri)  # again, if the rules have changed
+        if uri in subscribed:
+            self._note_session(request, subscribed).servers[uri] = server
+            return t.EmptyResult()
         upstream = await self._follow(server, frozenset([uri]), request.principal)
         try:
-            session.subscriptions.add(uri)
-            upstream.sessions[id(session.subscriptions)] = session.subscriptions
+            self._note_session(request, subscribed).servers[uri] = server
+            subscribed.add(uri)
+            upstream.sessions[id(subscribed)] = subscribed
         finally:
             upstream.listeners -= 1
             self.release_unused()
@@ -110,13 +151,34 @@ class GatewaySubscriptions:
             self.release_unused()
         return t.EmptyResult()
 
+    def _note_session(self, request: RequestContext, subscribed: set[str]) -> SessionFollower:
+        """What a session follows, with what the caller of this request may see."""
+        may_see = self._host.resource_filter(request)
+        followers = self._followers.setdefault(request.principal, {})
+        found = followers.get(id(subscribed))
+        if found is None or found.subscribed is not subscribed:
+            found = followers[id(subscribed)] = SessionFollower(may_see, subscribed)
+        found.may_see = may_see
+        return found
+
+    def shows(self, principal: str, uri: str) -> bool:
+        """Whether the sessions of a principal may be notified of an updated resource. They are not
+        told apart here: if they may see different resources, what all that follow it may see."""
+        if self._host.policy is None:
+            return True
+        followers = self._followers.get(principal, {}).values()
+        covering = [one for one in followers if one.covers(uri)]
+        return bool(covering) and all(one.shows(uri) for one in covering)
+
     # ------------------------------------------------------------ subscriptions/listen
 
     async def listen(
         self, request: RequestContext, uris: Collection[str]
-    ) -> tuple[list[str], Callable[[], None]]:
-        """Follow resources for a `subscriptions/listen`: those that their servers agreed to, and
-        what ends it. Others are left out: the acknowledgement does not name them."""
+    ) -> tuple[list[str], ShowsUri, Callable[[], None]]:
+        """Follow resources for a `subscriptions/listen`: those that their servers agreed to, of
+        which resources the caller may be notified, and what ends it. Others are left out: the
+        acknowledgement does not name them."""
+        follower = ResourceFollower(self._host.resource_filter(request))
         by_server: dict[str, set[str]] = {}
         for uri in dict.fromkeys(uris):
             try:
@@ -142,10 +204,11 @@ class GatewaySubscriptions:
                     continue
                 followed.append(upstream)
                 agreed |= upstream.start.result()
+                follower.servers.update(dict.fromkeys(found, server))
         except BaseException:
             end()
             raise
-        return [uri for uri in uris if uri in agreed], end
+        return [uri for uri in uris if uri in agreed], follower.shows, end
 
     # ------------------------------------------------------------ upstream
 
@@ -205,6 +268,12 @@ class GatewaySubscriptions:
 
     def release_unused(self) -> None:
         """End the subscriptions that no client follows any more."""
+        for principal, followers in list(self._followers.items()):
+            left = {key: one for key, one in followers.items() if one.forget_unsubscribed()}
+            if left:
+                self._followers[principal] = left
+            else:
+                del self._followers[principal]
         for key, upstream in list(self._upstream.items()):
             if upstream.start.done() and not upstream.is_followed(key.uris):
                 del self._upstream[key]

@@ -23,7 +23,7 @@ from colonnade.host.config.settings import (
 )
 from colonnade.host.input_requests import InputRequestHandler, OnInputRequest
 from colonnade.host.requests import HostRequests
-from colonnade.host.runtime import HostRuntime, OnChange, OnEvent
+from colonnade.host.runtime import HostRuntime, OnChange, OnEvent, ResourceFilter
 from colonnade.host.servers.listings import WAIT_S, HostTool
 from colonnade.host.servers.session import State, Status
 from colonnade.ports import Handler, Middleware, RequestContext, Store
@@ -393,6 +393,11 @@ class Host(HostRequests):
     ) -> "ResourceUpdates":
         """Updates of some resources of a server, once it is started."""
         return self._runtime.resource_updates(server, uris, caller, on_update)
+
+    def resource_filter(self, request: RequestContext) -> ResourceFilter:
+        """Whether the caller of a request may see a resource of a server, by the rules that are
+        in force whenever it is asked."""
+        return self._runtime.resource_filter(request)
 
     def status(self) -> list[Status]:
         """The status of every server."""

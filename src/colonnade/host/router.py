@@ -203,6 +203,7 @@ CALL = "tools/call"
 GET_PROMPT = "prompts/get"
 COMPLETE = "completion/complete"
 GET_TASK = "tasks/get"
+SUBSCRIBE = "resources/subscribe"
 # Logins of its caller that one request waits for: a login, and a step-up.
 MAX_CONNECTS = 2
 
@@ -261,7 +262,7 @@ class HostRouter:
             "resources/read": self._read_resource,
             COMPLETE: self._complete,
             GET_TASK: self._task_outcome,
-            "resources/subscribe": self._find_subscribed,
+            SUBSCRIBE: self._find_subscribed,
         }
 
     async def handle(self, request: RequestContext) -> t.ProtocolType:
@@ -548,6 +549,24 @@ class HostRouter:
         follows it there."""
         uri = decode_as(t.SubscribeRequestParams, request.exchange.request.params).uri
         server = await self._find_by_uri(request, uri, below=True)
+
+        async def agree(before_send: BeforeSend) -> t.ProtocolType:
+            # The subscription itself is made later, and may be shared: what is checked right before
+            # a request is sent is checked here, on a session of the caller.
+            async with server.supervisor.acquire(request) as call:
+                checked = before_send(call)
+                if checked is not None:
+                    await checked
+            return t.EmptyResult()
+
+        if self.guard is not None:
+            item = self.guard.resource_item(SUBSCRIBE, uri, t.SubscribeRequestParams(uri=uri))
+            server.hold()
+            try:
+                unknown = partial(unlisted_resource, uri)
+                await self.guard.run(request, server, item, agree, unknown)
+            finally:
+                server.release()
         request.exchange.origin = ResultOrigin(server.key)
         return HostResult(t.EmptyResult())
 

@@ -79,6 +79,8 @@ class ListChanges(NamedTuple):
 
 OnChange: TypeAlias = Callable[[ListChanges], Any]
 OnEvent: TypeAlias = Callable[[Status], Any]
+# Whether a resource, by the key of its server and its URI, may be seen.
+ResourceFilter: TypeAlias = Callable[[str, str], bool]
 
 
 class HostRuntime:
@@ -263,7 +265,44 @@ class HostRuntime:
         def make_request() -> RequestContext:
             return self._list_request("resources/list", caller)
 
-        return ResourceUpdates(self.session, server, uris, make_request, on_update)
+        return ResourceUpdates(self._followed_session, server, uris, make_request, on_update)
+
+    @asynccontextmanager
+    async def _followed_session(
+        self, server: str, context: RequestContext
+    ) -> AsyncGenerator[SessionCall]:
+        """A session of a server for a subscription that several callers may share. It is of no
+        caller's view: the guard has decided for each of them, and `resource_filter` does for each
+        update."""
+        try:
+            hosted = self.current().server(server)
+        except Fault as fault:
+            raise LocalProtocolError(fault.message) from None
+        hosted.hold()
+        try:
+            async with hosted.supervisor.acquire(context) as call:
+                yield call
+        finally:
+            hosted.release()
+
+    def resource_filter(self, context: RequestContext) -> "ResourceFilter":
+        """Whether the caller of a request may see a resource of a server, by the rules that are in
+        force whenever it is asked."""
+        from colonnade.host.policy.request import CallerFacts
+
+        facts = CallerFacts.of(context)
+
+        def shows(server: str, uri: str) -> bool:
+            if self.guard is None:
+                return True
+            hosted, view = self.generation.servers.get(server), self.guard.view_for(facts)
+            return (
+                hosted is not None
+                and view.shows_server(hosted)
+                and view.shows_item(hosted, "resources", uri)
+            )
+
+        return shows
 
     def current(self) -> Generation:
         """The current generation. Raises `LocalProtocolError` after `close`, and in another event

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from colonnade.errors import InvalidArgument
-from colonnade.host.runtime import HostRuntime, ListChanges, OnChange
+from colonnade.host.runtime import HostRuntime, ListChanges, OnChange, ResourceFilter
 from colonnade.host.servers.generation import Generation
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
@@ -113,6 +113,10 @@ class HostView:
     ) -> "ResourceUpdates":
         """See `Host.resource_updates`."""
         return self._runtime.resource_updates(server, uris, caller, on_update)
+
+    def resource_filter(self, request: RequestContext) -> ResourceFilter:
+        """See `Host.resource_filter`."""
+        return self._runtime.resource_filter(request)
 
     def watch(self, callback: OnChange) -> Callable[[], None]:
         """Call a callback when lists of its servers change."""

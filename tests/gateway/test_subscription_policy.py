@@ -1,0 +1,250 @@
+"""The policy of a host holds for the resources that clients of a gateway follow."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colonnade import Client, Gateway, Host, Policy, Rule, Server, connect
+from colonnade.client.subscriptions import ChangeStream
+from colonnade.errors import RemoteError
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import ServerEntry, Settings
+from colonnade.host.policy.audit import AuditLog
+from colonnade.host.policy.pins import Pins
+from colonnade.ports import Caller
+from colonnade.protocol import types as t
+from colonnade.protocol.http.security import Headers
+from colonnade.store.memory import MemoryStore
+from gateway.served import by_header, served
+from host.drifting import Drifting
+from live import live
+
+OLD, NEW = "2025-11-25", "2026-07-28"
+CELLS = [(down, up) for down in (OLD, NEW) for up in (OLD, NEW)]
+OPEN, SECRET, FOLDER = "notes://dir/open", "notes://dir/secret", "notes://dir"
+HIDDEN = Policy([Rule("deny", resources=SECRET), Rule("allow")])
+
+
+def notes() -> Server:
+    server = Server("notes")
+
+    @server.resource(OPEN)
+    def shown() -> str:
+        return "open"
+
+    @server.resource(SECRET)
+    def secret() -> str:
+        return "secret"
+
+    _ = shown, secret
+    return server
+
+
+def entries(server: Server, revision: str = OLD) -> dict[str, ServerEntry]:
+    return {"n": entry_of("n", server, Settings(revision=revision))}
+
+
+def count(gateway: Gateway) -> int:
+    """How many subscriptions there are upstream."""
+    return len(gateway._subscriptions)  # pyright: ignore[reportPrivateUsage]
+
+
+async def refusal(client: Client, uri: str, server: str | None = None) -> RemoteError:
+    meta: dict[str, Any] | None = {"dev.colonnade/server": server} if server else None
+    with pytest.raises(RemoteError) as caught:
+        await client.ask("resources/subscribe", t.SubscribeRequestParams(uri=uri, meta=meta))
+    return caught.value
+
+
+async def first_heard(changes: ChangeStream, server: Server, *uris: str) -> str | None:
+    """The first change, of resources that the server updates in this order until one is heard."""
+    change = asyncio.ensure_future(anext(changes))
+    while not change.done():
+        for uri in uris:
+            server.updated(uri)
+            await asyncio.sleep(0.005)
+    return (await change).uri
+
+
+def named(folder: Path) -> list[tuple[str, str, str]]:
+    """The event, the method and the name in each line of an audit log that is about an item."""
+    files = sorted(folder.glob("*.jsonl"))
+    lines = [line for one in files for line in one.read_text().splitlines()]
+    found = [json.loads(line) for line in lines]
+    return [(one["event"], one["method"], one["name"]) for one in found if one.get("name")]
+
+
+@live
+async def test_a_hidden_resource_is_unknown_to_a_subscription_that_names_its_server() -> None:
+    async with Host(entries(notes()), policy=HIDDEN) as host:
+        gateway = Gateway(host)
+        async with connect(gateway, revision=OLD) as client:
+            plain = await refusal(client, SECRET)
+            beside = await refusal(client, SECRET, "n")
+            unknown = await refusal(client, "notes://dir/qzqzqz")
+            assert count(gateway) == 0
+    assert plain.code == beside.code == unknown.code == -32002
+    assert plain.message == beside.message
+    assert unknown.message == plain.message.replace("secret", "qzqzqz")
+
+
+@pytest.mark.parametrize("upstream", [OLD, NEW])
+def test_a_subscription_that_needs_an_approval_is_refused_without_an_approver(
+    upstream: str,
+) -> None:
+    @live
+    async def exercise() -> None:
+        async with Host(entries(notes(), upstream), policy=Policy(default="ask")) as host:
+            gateway = Gateway(host)
+            async with connect(gateway, revision=OLD) as client:
+                assert "needs an approval" in (await refusal(client, OPEN)).message
+            async with (
+                connect(gateway, revision=NEW) as client,
+                client.listen(resources=[OPEN]) as changes,
+            ):
+                assert not changes.agreed.resource_subscriptions
+                assert count(gateway) == 0
+
+    exercise()
+
+
+@live
+async def test_subscriptions_are_in_the_audit_log(tmp_path: Path) -> None:
+    folder = tmp_path / "audit"
+    async with Host(entries(notes()), policy=HIDDEN, audit=AuditLog(folder)) as host:
+        gateway = Gateway(host)
+        async with connect(gateway, revision=OLD) as client:
+            await refusal(client, SECRET, "n")
+            await client.subscribe(OPEN)
+    lines = named(folder)
+    assert ("failed", "resources/subscribe", SECRET) in lines
+    assert ("executed", "resources/subscribe", OPEN) in lines
+    assert ("executed", "resources/subscribe", SECRET) not in lines
+
+
+@pytest.mark.parametrize(("downstream", "upstream"), CELLS)
+def test_a_follower_of_a_folder_hears_of_nothing_hidden_in_it(
+    downstream: str, upstream: str
+) -> None:
+    @live
+    async def exercise() -> None:
+        server = notes()
+        async with (
+            Host(entries(server, upstream), policy=HIDDEN) as host,
+            connect(Gateway(host), revision=downstream) as client,
+            client.listen(resources=[FOLDER]) as changes,
+        ):
+            for _ in range(3):
+                assert await first_heard(changes, server, SECRET, OPEN) == OPEN
+
+    exercise()
+
+
+@pytest.mark.parametrize("downstream", [OLD, NEW])
+def test_updates_end_when_a_reload_hides_the_resource(downstream: str) -> None:
+    @live
+    async def exercise() -> None:
+        server = notes()
+        async with (
+            Host(entries(server), policy=Policy(default="allow")) as host,
+            connect(Gateway(host), revision=downstream) as client,
+            client.listen(resources=[SECRET, OPEN]) as changes,
+        ):
+            assert await first_heard(changes, server, SECRET) == SECRET
+            host._own_policy = HIDDEN  # pyright: ignore[reportPrivateUsage]
+            await host.reload(entries(server))
+            for _ in range(2):  # what was on its way at the reload may come before
+                await first_heard(changes, server, OPEN)
+            for _ in range(3):
+                assert await first_heard(changes, server, SECRET, OPEN) == OPEN
+
+    exercise()
+
+
+@live
+async def test_a_session_that_subscribes_again_is_asked_about_by_the_rules_of_now() -> None:
+    server = notes()
+    async with (
+        Host(entries(server), policy=Policy(default="allow")) as host,
+        connect(Gateway(host), revision=OLD) as client,
+    ):
+        await client.subscribe(SECRET)
+        host._own_policy = HIDDEN  # pyright: ignore[reportPrivateUsage]
+        await host.reload(entries(server))
+        assert (await refusal(client, SECRET)).code == -32002
+
+
+@pytest.mark.parametrize("downstream", [OLD, NEW])
+def test_a_shared_subscription_sends_each_caller_what_it_may_see(downstream: str) -> None:
+    @live
+    async def exercise() -> None:
+        server = notes()
+        policy = Policy([Rule("deny", principals="bob", resources=SECRET), Rule("allow")])
+        async with Host(entries(server, NEW), policy=policy) as host:
+            gateway = Gateway(host)
+            async with (
+                served(gateway, verify=by_header) as url,
+                connect({"url": url, "headers": {"X-User": "ann"}}, revision=downstream) as ann,
+                connect({"url": url, "headers": {"X-User": "bob"}}, revision=downstream) as bob,
+                ann.listen(resources=[FOLDER]) as hers,
+                bob.listen(resources=[FOLDER]) as his,
+            ):
+                assert count(gateway) == 1
+                assert await first_heard(hers, server, SECRET) == SECRET
+                assert await first_heard(his, server, SECRET, OPEN) == OPEN
+
+    exercise()
+
+
+async def of_a_team(headers: Headers) -> Caller:
+    """A verifier whose callers have a claim."""
+    return Caller("ann", claims={"team": headers.get(b"x-team", b"").decode()})
+
+
+@pytest.mark.parametrize("upstream", [OLD, NEW])
+def test_a_rule_about_claims_decides_who_follows_a_resource(upstream: str) -> None:
+    @live
+    async def exercise() -> None:
+        server = notes()
+        policy = Policy([Rule("allow", claims={"team": "notes"})], default="deny")
+        async with Host(entries(server, upstream), policy=policy) as host:
+            gateway = Gateway(host)
+            async with (
+                served(gateway, verify=of_a_team) as url,
+                connect({"url": url, "headers": {"X-Team": "notes"}}, revision=NEW) as one,
+                connect({"url": url, "headers": {"X-Team": "other"}}, revision=NEW) as other,
+                other.listen(resources=[OPEN]) as nothing,
+                one.listen(resources=[OPEN]) as changes,
+            ):
+                assert not nothing.agreed.resource_subscriptions
+                assert await first_heard(changes, server, OPEN) == OPEN
+
+    exercise()
+
+
+@live
+async def test_a_resource_whose_definition_has_changed_is_not_followed() -> None:
+    server = Drifting()
+    async with Host(entries(server), pins=Pins(MemoryStore())) as host:
+        gateway = Gateway(host)
+        async with connect(gateway, revision=OLD) as client:
+            await client.list_resources()
+            server.lists["resources"][0]["description"] = "Something else."
+            server.announce()
+            refused = await refusal(client, "notes://a", "n")
+            assert "changed" in refused.message
+            assert count(gateway) == 0
+
+
+@live
+async def test_a_folder_of_accepted_resources_is_followed() -> None:
+    server = notes()
+    async with (
+        Host(entries(server), pins=Pins(MemoryStore())) as host,
+        connect(Gateway(host), revision=NEW) as client,
+        client.listen(resources=[FOLDER]) as changes,
+    ):
+        assert await first_heard(changes, server, OPEN) == OPEN
