@@ -221,7 +221,7 @@ class ConfiguredServers:
     def resume_task(self, handle: str, tool: str) -> HostTask:
         """The task of a handle, and of the tool with this name in the host."""
         return self.host.resume_task(
-            handle, self.host.server_of(tool) or "", on_progress=self._on_progress
+            handle, self.host.server_of(tool) or "", on_progress=self._on_progress, tool=tool
         )
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> t.GetPromptResult:

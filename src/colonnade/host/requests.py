@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from colonnade.client.request import OnLog, OnProgress, as_dict, complete_params, prompt_params
 from colonnade.client.results import Schemas, ToolResult, call_for_model, may_be_wrapped
@@ -22,6 +23,7 @@ from colonnade.errors import (
     Fault,
     LoginRequired,
     RemoteError,
+    TaskEnded,
     ToolError,
 )
 from colonnade.host.agent.loop import Model, Run, RunOptions, run
@@ -30,6 +32,7 @@ from colonnade.host.router import (
     HostResult,
     LocalOptions,
     LocalRequestContext,
+    contained_progress,
     local_exchange,
 )
 from colonnade.host.runtime import HostRuntime
@@ -50,7 +53,9 @@ from colonnade.providers.tool_calls import ModelToolCall
 
 if TYPE_CHECKING:  # loaded on use: most calls are no tasks
     from colonnade.client.tasks.task import ClientTask
+    from colonnade.host.policy.containment import Containment
     from colonnade.host.tasks import HostTask, HostTaskRecords
+    from colonnade.protocol.tasks.client import TaskState
 
 log: logging.Logger = logging.getLogger("colonnade.host")
 
@@ -237,16 +242,25 @@ class HostRequests:
         *,
         caller: str | None = None,
         on_progress: OnProgress | None = None,
+        tool: str | None = None,
     ) -> "HostTask":
         """The task of a handle, which `task.handle` of a task of this server returned. Nothing is
-        sent yet. Raises `InvalidArgument` for what is not a handle."""
+        sent yet. Raises `InvalidArgument` for what is not a handle.
+
+        With a policy, the tool that decides is the one in the store, not the one in the handle. A
+        task that is not in the store, of a server with tools that are hidden from the caller, is
+        unknown; pass `tool`, the qualified name, if the program has kept it itself.
+        """
         from colonnade.host.servers.naming import qualified_name
         from colonnade.host.tasks import HostTask, HostTaskRecord
         from colonnade.protocol.tasks.client import TaskHandle
 
-        tool = qualified_name(server, TaskHandle.decode(handle).tool, self._runtime.name_limit)
-        record = HostTaskRecord(handle, server, tool, caller or "", time.time())
-        return HostTask(self, self._records, record, on_progress=on_progress)
+        named = TaskHandle.decode(handle).tool
+        name = tool or qualified_name(server, named, self._runtime.name_limit)
+        record = HostTaskRecord(handle, server, name, caller or "", time.time())
+        return HostTask(
+            self, self._records, record, on_progress=on_progress, is_confirmed=tool is not None
+        )
 
     async def tasks(self, *, caller: str | None = None, refresh: bool = True) -> "list[HostTask]":
         """The tasks that calls have become, the oldest first: those that have not ended, and those
@@ -291,25 +305,54 @@ class HostRequests:
         record = new_record(task, server, name, caller or "")
         if record is None:
             return None
+        contain, immediate = self._runtime.containment(server), task.immediate_response
+        if contain is not None:
+            shown = None if record.message is None else contain.text(record.message)
+            record = replace(record, message=shown)
+            immediate = None if immediate is None else contain.text(immediate)
         await self._records.put(record)
         return HostTask(
             self,
             self._records,
             record,
-            immediate_response=task.immediate_response,
+            immediate_response=immediate,
             on_progress=on_progress,
         )
 
     @asynccontextmanager
     async def open_task(self, task: "HostTask", method: str = "") -> "AsyncGenerator[ClientTask]":
         """A task in a session of its server: for `HostTask`."""
+        if self._runtime.guard is not None:
+            await task.confirm()
+        contain = self._runtime.containment(task.server)
+        try:
+            async with self._opened_task(task, method, contain) as opened:
+                yield opened
+        except ColonnadeError as error:
+            contained = error if contain is None else contain.failure(error)
+            if contained is error:
+                raise
+            raise contained from None
+
+    @asynccontextmanager
+    async def _opened_task(
+        self, task: "HostTask", method: str, contain: "Containment | None"
+    ) -> "AsyncGenerator[ClientTask]":
         meta = {t.RELATED_TASK_KEY: {"taskId": task.id}}
         params = t.CallToolRequestParams(name=task.tool, meta=meta)
         context = self._context("tools/call", params, task.caller)
         async with self._runtime.session(task.server, context, task.tool, method) as call:
-            yield call.client.resume_task(
-                task.handle or "", on_progress=task.on_progress, answers=call
-            )
+            if not task.is_confirmed and await self._runtime.hides_tools(task.server, context):
+                raise TaskEnded(f"the task of {task.tool!r} is not known", reason="unknown")
+            on_progress = task.on_progress
+            if contain is not None and on_progress is not None:
+                on_progress = contained_progress(on_progress, contain.text)
+            yield call.client.resume_task(task.handle or "", on_progress=on_progress, answers=call)
+
+    def contain_state(self, task: "HostTask", state: "TaskState") -> "TaskState":
+        """A state of a task without hidden text: for `HostTask`."""
+        contain = self._runtime.containment(task.server)
+        return state if contain is None else contain.task_state(state)
 
     async def connect_url(self, server: str, *, caller: str) -> str | None:
         """The URL of the page where a caller connects its account to a server whose `credentials`
@@ -326,6 +369,8 @@ class HostRequests:
 
     async def wait_for_task(self, task: "HostTask") -> ToolResult[Any]:
         """The result of a task, through all middleware: for `HostTask`."""
+        if self._runtime.guard is not None:
+            await task.confirm()
         params = t.ExtGetTaskRequestParams(task_id=task.id)
         request = self._context("tasks/get", params, task.caller)
         return await self._result(task.tool, request, LocalOptions(task=task), None)

@@ -713,6 +713,15 @@ async def _forward(
     return passed
 
 
+def contained_progress(on_progress: OnProgress, contain: Callable[[str], str]) -> OnProgress:
+    """The same callback, with each message contained."""
+
+    def report(progress: float, total: float | None, message: str | None) -> Any:
+        return on_progress(progress, total, None if message is None else contain(message))
+
+    return report
+
+
 def _progress_forwarder(
     request: RequestContext, contain: Callable[[str], str] | None
 ) -> OnProgress | None:

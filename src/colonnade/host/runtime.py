@@ -48,6 +48,7 @@ from colonnade.protocol.revision import Revision
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
     from colonnade.host.credentials import UpstreamCredentials
+    from colonnade.host.policy.containment import Containment
     from colonnade.host.policy.guard import PolicyGuard
     from colonnade.host.policy.request import ForwardInput, RuleSet
     from colonnade.host.resource_updates import ResourceUpdates
@@ -232,6 +233,21 @@ class HostRuntime:
         own = own or server.plain_name(tool) or tool
         return view.shows_server(server) and view.shows_item(server, "tools", own)
 
+    async def hides_tools(self, key: str, context: RequestContext) -> bool:
+        """Whether the rules hide any tool of a server from the caller of a request."""
+        view, server = self.view(context), self.current().servers.get(key)
+        if view is None or server is None:
+            return False
+        caller = context.exchange.principal
+        listing = server.listings(caller).by_kind["tools"]
+        listed = listing.content or await listing.fetch(caller)
+        shown = view.visible(server, "tools", listed)
+        return any(shown.find(name) is None for name in listed.items)
+
+    def containment(self, key: str) -> "Containment | None":
+        """What contains hidden text of a server; None if nothing does."""
+        return self.guard.contain(key) if self.guard is not None else None
+
     @asynccontextmanager
     async def session(
         self, server: str, context: RequestContext, tool: str | None = None, method: str = ""
@@ -394,7 +410,7 @@ class HostRuntime:
         """Contains the data of log messages of a server."""
 
         def contain(value: Any) -> Any:
-            found = self.guard.contain(key) if self.guard is not None else None
+            found = self.containment(key)
             return value if found is None else found.value(value)
 
         return contain

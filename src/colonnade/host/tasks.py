@@ -34,7 +34,7 @@ from colonnade.errors import (
 from colonnade.ports import SERVER_PRINCIPAL, Store
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode
-from colonnade.protocol.tasks.client import TaskState
+from colonnade.protocol.tasks.client import TaskHandle, TaskState
 
 log: logging.Logger = logging.getLogger("colonnade.host")
 
@@ -92,6 +92,14 @@ class HostTaskRecords:
         """Delete a record."""
         await self._store.delete(SERVER_PRINCIPAL, record.key)
 
+    async def find(self, server: str, handle: str) -> HostTaskRecord | None:
+        """The record of the task that a handle of a server stands for, whatever tool it names."""
+        task_id = TaskHandle.decode(handle).task_id
+        for one in await self.list():
+            if one.server == server and TaskHandle.decode(one.handle).task_id == task_id:
+                return one
+        return None
+
     async def list(self, caller: str | None = None) -> list[HostTaskRecord]:
         """All records, the oldest first; those of one caller, if it is given."""
         found: list[HostTaskRecord] = []
@@ -147,6 +155,10 @@ class TaskOwner(Protocol):
         """Its outcome, through the middleware of the host."""
         ...
 
+    def contain_state(self, task: "HostTask", state: TaskState) -> TaskState:
+        """A state of the task, without hidden text."""
+        ...
+
 
 class HostTask:
     """A task of one server of a host.
@@ -164,8 +176,11 @@ class HostTask:
         result: ToolResult[Any] | None = None,
         immediate_response: str | None = None,
         on_progress: OnProgress | None = None,
+        is_confirmed: bool = True,
     ) -> None:
         self.on_progress = on_progress
+        # Whether its tool is known from a record or from the program, not from the handle alone.
+        self.is_confirmed = is_confirmed
         self._owner = owner
         self._records = records
         self._record = record
@@ -230,7 +245,7 @@ class HostTask:
             async with self._forgotten_if_ended(), self._owner.open_task(self) as task:
                 state = await task.refresh()
                 if state is not None:
-                    await self.observe(state)
+                    await self.observe(self._owner.contain_state(self, state))
         return self.status
 
     async def __aiter__(self) -> AsyncIterator[TaskState]:
@@ -238,7 +253,8 @@ class HostTask:
         if self.handle is None:
             return
         async with self._forgotten_if_ended(), self._owner.open_task(self) as task:
-            async for state in task:
+            async for received in task:
+                state = self._owner.contain_state(self, received)
                 await self.observe(state)
                 yield state
 
@@ -294,6 +310,17 @@ class HostTask:
                 return result, task.tool
 
     # ------------------------------------------------------------ the record
+
+    async def confirm(self) -> None:
+        """Take the tool from the record of the task, if there is one: the holder of a handle can
+        write another name into it."""
+        if self.is_confirmed or self.handle is None:
+            return
+        found = await self._records.find(self.server, self.handle)
+        if found is not None:
+            is_own = found.caller == self.caller
+            self._record = found if is_own else replace(self._record, tool=found.tool)
+            self.is_confirmed = True
 
     async def observe(self, state: TaskState) -> None:
         """Keep a state that was received."""

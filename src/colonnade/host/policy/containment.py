@@ -16,18 +16,22 @@ is another.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 from unicodedata import normalize
 from urllib.parse import quote
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from colonnade.errors import RemoteError
+from colonnade.errors import ColonnadeError, Fault, RemoteError
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import encode_any
+from colonnade.protocol.codec.decode import decode_as, encode_any
 from colonnade.protocol.input_requests import InputRequest, input_requests_in
+from colonnade.protocol.jsonrpc import NOTHING, encode
 from colonnade.text import clean, has_hidden
+
+if TYPE_CHECKING:  # most calls are no tasks
+    from colonnade.protocol.tasks.client import TaskState
 
 ContainMode: TypeAlias = Literal["neutralise", "mark", "off"]
 
@@ -322,6 +326,49 @@ class Containment:
             return replace(params, system_prompt=marked)
         return replace(params, messages=messages, system_prompt=prompt)
 
+    def task_state(self, state: "TaskState") -> "TaskState":
+        """The state of a task: the given one, if nothing is hidden in it."""
+        if self.mode == "off":
+            return state
+        changed: dict[str, Any] = {}
+        if state.message is not None and (message := self.text(state.message)) != state.message:
+            changed["message"] = message
+        if state.error is not None:
+            sent = RemoteError(state.error.code, state.error.message, state.error.data)
+            if (error := self.error(sent)) is not sent:
+                changed["error"] = replace(state.error, message=error.message, data=error.data)
+        if state.input_requests:
+            required = t.InputRequiredResult(input_requests=state.input_requests)
+            if (contained := self._input_required(required)) is not required:
+                changed["input_requests"] = contained.input_requests
+        if state.result and (result := self._encoded(state.result)) is not state.result:
+            changed["result"] = result
+        return replace(state, **changed) if changed else state
+
+    def _encoded(self, raw: Raw) -> Raw:
+        """A result of a tool that is not decoded yet; nothing, if it is no such result."""
+        try:
+            result = decode_as(t.CallToolResult, raw)
+        except Fault:
+            return NOTHING
+        contained = self.contain(result)
+        return raw if contained is result else Raw(encode(contained))
+
+    def failure(self, error: ColonnadeError) -> ColonnadeError:
+        """An error whose message has words of a server in it, such as that of a task: the given
+        one, if nothing is hidden in them, or if it was contained before."""
+        if isinstance(error, RemoteError):
+            return self.error(error)
+        sent: object = error.args[0] if error.args else None
+        if not isinstance(sent, str) or sent.startswith(_NOTE):
+            return error
+        shown = self.text(sent)
+        if shown == sent:
+            return error
+        contained = error.copy()
+        contained.args = (shown, *error.args[1:])
+        return contained
+
     def error(self, error: RemoteError) -> RemoteError:
         """An error of a server: the given one, if nothing is hidden in its message and its data, or
         if it was contained before."""
@@ -360,9 +407,10 @@ class ServerContainment:
 def describe_found(found: Mapping[str, int]) -> str:
     """What was found, for models and people."""
     named = ", ".join(f"{count} {_NAMES.get(name, name)}" for name, count in found.items())
-    return f"[Hidden text in what the server sent: {named}]"
+    return f"{_NOTE}{named}]"
 
 
+_NOTE: Final = "[Hidden text in what the server sent: "
 _NAMES: Final = {
     "bidi": "bidi controls",
     "tags": "tag characters",

@@ -21,7 +21,16 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from colonnade.errors import ColonnadeError, Declined, Fault, FaultKind, Refused, RemoteError
+from colonnade.errors import (
+    ColonnadeError,
+    Declined,
+    Fault,
+    FaultKind,
+    Refused,
+    RemoteError,
+    RemoteProtocolError,
+    TaskEnded,
+)
 from colonnade.host.config.settings import ServerEntry
 from colonnade.host.policy.containment import Containment, ServerContainment, contain_all
 from colonnade.host.policy.pin_guard import PinGuard
@@ -95,6 +104,8 @@ NAMED_METHODS: Mapping[str, Literal["tool", "prompt"]] = {
 }
 # Asked about if there is a person to ask and no rule: what they reveal leaves the user's hands.
 REVIEWED_METHODS = frozenset({"sampling/createMessage", "roots/list"})
+# Errors whose messages have words of a server in them.
+_WORDS_OF_SERVERS = (RemoteError, RemoteProtocolError, TaskEnded)
 # Never asked about: a completion has no effect.
 UNASKED_METHODS = frozenset({"completion/complete"})
 
@@ -412,8 +423,8 @@ class PolicyGuard:
         except ColonnadeError as error:
             steps.abandoned(error)
             contain = self.contain(server.key)
-            if contain is not None and isinstance(error, RemoteError):
-                contained = contain.error(error)
+            if contain is not None and isinstance(error, _WORDS_OF_SERVERS):
+                contained = contain.failure(error)
                 if contained is not error:
                     if exchange.origin is not None:  # its code is still that of the server
                         exchange.origin.outcome = contained
