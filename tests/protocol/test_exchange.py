@@ -122,7 +122,7 @@ def test_a_relayed_result_of_another_method_is_no_answer(revision: Revision) -> 
 
 def test_structured_content_of_a_relayed_result_is_decoded_when_it_is_read() -> None:
     raw = Raw(b'{"content":[],"structuredContent":{"a":1}}')
-    result = decode_result(CALL_TOOL, raw, Peer(ENVELOPED, None), is_relayed=True)
+    result = decode_result(CALL_TOOL, raw, Peer(ENVELOPED, t.ServerCapabilities()), is_relayed=True)
     assert isinstance(result, RelayedToolResult)
     assert result.structured_content == {"a": 1}
     assert RelayedToolResult(content=[]).structured_content is UNSET
