@@ -12,6 +12,7 @@ from auth.cutting import Cut, check_missed
 
 DEFINITIONS, RECORDS, PINS = "test_definitions.py", "test_pin_records.py", "test_pins.py"
 CONFIG, CONTAIN = "test_pin_config.py", "test_containment.py"
+TASKS = "test_guarded_tasks.py"
 
 _DEFINITIONS = "host/policy/definitions.py"
 _RECORDS = "host/policy/pin_records.py"
@@ -395,6 +396,71 @@ CUTS: dict[str, Cut] = {
         CONTAIN,
         "data_of_an_error",
     ),
+    # ------------------------------------------------------------ tasks
+    "states of tasks": Cut(
+        "host/requests.py",
+        "return state if contain is None else contain.task_state(state)",
+        "return state",
+        TASKS,
+        "says_about_a_task",
+    ),
+    "progress of tasks": Cut(
+        "host/requests.py",
+        "on_progress = contained_progress(on_progress, contain.text)",
+        "pass",
+        TASKS,
+        "says_about_a_task",
+    ),
+    "the first words about a task": Cut(
+        "host/requests.py",
+        "immediate = None if immediate is None else contain.text(immediate)",
+        "pass",
+        TASKS,
+        "says_about_a_task",
+    ),
+    "errors about tasks": Cut(
+        "host/requests.py",
+        "contained = error if contain is None else contain.failure(error)",
+        "contained = error",
+        TASKS,
+        "that_is_lost",
+    ),
+    "the error in a state": Cut(
+        _CONTAIN,
+        "if (error := self.error(sent)) is not sent:",
+        "if (error := sent) is not sent:",
+        TASKS,
+        "every_part_of_a_state",
+    ),
+    "the input requests in a state": Cut(
+        _CONTAIN,
+        "if (contained := self._input_required(required)) is not required:",
+        "if (contained := required) is not required:",
+        TASKS,
+        "every_part_of_a_state",
+    ),
+    "the result in a state": Cut(
+        _CONTAIN,
+        "        return raw if contained is result else Raw(encode(contained))",
+        "        return raw",
+        TASKS,
+        "every_part_of_a_state",
+    ),
+    "the tool in the record of a task": Cut(
+        "host/tasks.py",
+        "        found = await self._records.find(self.server, self.handle)\n",
+        "        found: HostTaskRecord | None = None\n",
+        TASKS,
+        "another_tool",
+    ),
+    "a handle of a task without a record": Cut(
+        "host/requests.py",
+        "if not task.is_confirmed and await self._runtime.hides_tools(task.server, context):",
+        "if False:",
+        TASKS,
+        "not_in_the_store",
+    ),
+    # ------------------------------------------------------------ containment in a host
     "results": Cut(
         "host/policy/guard.py",
         "GuardedResult(result if contain is None else contain.contain(result), result)",
@@ -418,7 +484,7 @@ CUTS: dict[str, Cut] = {
     ),
     "errors": Cut(
         "host/policy/guard.py",
-        "contained = contain.error(error)",
+        "contained = contain.failure(error)",
         "contained = error",
         CONTAIN,
         "error_of_a_server",
