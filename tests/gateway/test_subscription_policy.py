@@ -220,6 +220,7 @@ def test_a_rule_about_claims_decides_who_follows_a_resource(upstream: str) -> No
                 one.listen(resources=[OPEN]) as changes,
             ):
                 assert not nothing.agreed.resource_subscriptions
+                assert changes.agreed.resource_subscriptions == [OPEN]
                 assert await first_heard(changes, server, OPEN) == OPEN
 
     exercise()
