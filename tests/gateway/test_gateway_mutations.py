@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from auth.cutting import Cut, check_missed
+from auth.cutting import Cut, check_fits, check_missed
 
 LISTS, RESULTS, FOLLOWED = "test_lists.py", "test_results.py", "test_subscriptions.py"
 KEPT, DOOR = "test_manifests.py", "test_front_door.py"
@@ -81,13 +81,6 @@ CUTS: dict[str, Cut] = {
         FOLLOWED,
         "own_session_of_an_older",
     ),
-    "log messages of two calls": Cut(
-        "host/servers/session.py",
-        "return wanting[0] if len(wanting) == 1 else None",
-        "return wanting[-1] if wanting else None",
-        FOLLOWED,
-        "may_be_of_another_caller",
-    ),
     "owner of a manifest": Cut(
         "gateway/manifests.py",
         "owner = SERVER_PRINCIPAL if manifest.is_common else principal",
@@ -117,6 +110,11 @@ CUTS: dict[str, Cut] = {
         "view_is_protected",
     ),
 }
+
+
+def test_each_cut_is_one_place_of_the_source_and_leaves_python() -> None:
+    for name, cut in CUTS.items():
+        check_fits(name, cut, "tests/gateway")
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from auth.cutting import Cut, check_missed
+from auth.cutting import Cut, check_fits, check_missed
 
 PURE, HELD, APART = "test_input_requests.py", "test_held_calls.py", "test_input_isolation.py"
 CELLS, REPLICAS = "test_input_cells.py", "test_held_replicas.py"
@@ -329,6 +329,11 @@ CUTS: dict[str, Cut] = {
         RUNTIME, "self._followed_session, server", "self.session, server", POLICY, "about_claims"
     ),
 }
+
+
+def test_each_cut_is_one_place_of_the_source_and_leaves_python() -> None:
+    for name, cut in CUTS.items():
+        check_fits(name, cut, "tests/gateway")
 
 
 @pytest.mark.slow

@@ -289,3 +289,27 @@ async def test_hidden_text_reaches_the_client_of_a_gateway_in_no_cell(
     assert CONTAINED_KEY not in plain.meta
     assert (caught.value.message, caught.value.data) == (SHOWN, {"why": [SHOWN]})
     assert asked == [SHOWN]
+
+
+@live
+async def test_what_a_gateway_says_of_itself_shows_no_server_that_rules_may_hide() -> None:
+    server = Server("shop", instructions="Prices are in euros.")
+
+    @server.prompt
+    def plan() -> str:
+        return "plan"
+
+    found: list[tuple[str | None, object]] = []
+    for policy in (None, Policy([Rule("deny", servers="shop")], default="allow")):
+        async with Host({"shop": server}, policy=policy) as host:
+            gateway = Gateway(host, instructions="gathered")
+            await host.list_prompts()
+            async with connect(gateway, revision="2025-11-25") as client:
+                found.append(
+                    (client.instructions, getattr(client.peer.capabilities, "resources", None))
+                )
+    _ = plan
+    assert found[0][0] == "## shop\n\nPrices are in euros."
+    assert found[1][0] is None
+    # Every kind is declared, whatever the servers have.
+    assert found[1][1] is not None

@@ -112,7 +112,7 @@ class Gateway(RunnableService):
         self._guards: list[ProtectionGuard] = []
         self._encoders: Encoders = {}
         self._identity: Identity | None = None
-        self._identity_version = -1
+        self._identity_version = -1, False
         self._lifespan = ServerLifespan(self._enter)
         self.changes: GatewayChanges = GatewayChanges()
         self._subscriptions = GatewaySubscriptions(host, self.changes)
@@ -214,11 +214,15 @@ class Gateway(RunnableService):
     @property
     def identity(self) -> Identity:
         """The implementation info and the current capabilities."""
-        version = self.host.capabilities_version
+        # All clients are sent the same, so what rules may hide from one of them is left out.
+        has_rules = self.host.policy is not None
+        version = self.host.capabilities_version, has_rules
         if self._identity is None or self._identity_version != version:
             self._identity_version = version
-            capabilities = gateway_capabilities(self.host.capabilities.values())
-            instructions = gathered_instructions(self.instructions, self.host.instructions)
+            known = (None,) if has_rules else self.host.capabilities.values()
+            capabilities = gateway_capabilities(known)
+            gathered = {} if has_rules else self.host.instructions
+            instructions = gathered_instructions(self.instructions, gathered)
             if self._identity is None or (capabilities, instructions) != (
                 self._identity.capabilities,
                 self._identity.instructions,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from auth.cutting import Cut, check_missed
+from auth.cutting import Cut, check_fits, check_missed
 
 APPROVALS, INBOX, REMEMBERED = "test_approvals.py", "test_inbox.py", "test_remembered.py"
 CONTROL, HOST = "test_control.py", "test_host_inbox.py"
@@ -387,6 +387,11 @@ CUTS: dict[str, Cut] = {
         "asks_because_of_arguments",
     ),
 }
+
+
+def test_each_cut_is_one_place_of_the_source_and_leaves_python() -> None:
+    for name, cut in CUTS.items():
+        check_fits(name, cut, "tests/host/policy")
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from auth.cutting import Cut, check_missed
+from auth.cutting import Cut, check_fits, check_missed
 
 LOG, VERIFY = "test_audit.py", "test_audit_verify.py"
 SECRETS, HOST, CONFIG = "test_audit_secrets.py", "test_audit_host.py", "test_audit_config.py"
@@ -146,9 +146,9 @@ CUTS: dict[str, Cut] = {
         WRITER, "        return self._on_disk()", "        return None", LOG, "on_the_disk"
     ),
     "required: the guard waits": Cut(
-        "host/policy/steps.py",
-        "                await recorded\n",
-        "                pass\n",
+        "host/policy/guard.py",
+        "            return steps.executed(call)  # as nearly always: nothing can have changed",
+        "            steps.executed(call)\n            return None",
         HOST,
         "disk",
     ),
@@ -300,8 +300,8 @@ CUTS: dict[str, Cut] = {
     ),
     "tool of a task": Cut(
         "host/policy/guard.py",
-        "        self._in_flight[context.exchange] = steps\n        try:\n            await steps",
-        "        try:\n            await steps",
+        "        self._in_flight[context.exchange] = steps\n        try:\n            await _rec",
+        "        try:\n            await _rec",
         "test_input_owners.py",
         "task_asks",
     ),
@@ -335,6 +335,11 @@ CUTS: dict[str, Cut] = {
         "taken_as_true",
     ),
 }
+
+
+def test_each_cut_is_one_place_of_the_source_and_leaves_python() -> None:
+    for name, cut in CUTS.items():
+        check_fits(name, cut, "tests/host/policy")
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from auth.cutting import Cut, check_missed
+from auth.cutting import Cut, check_fits, check_missed
 
 DEFINITIONS, RECORDS, PINS = "test_definitions.py", "test_pin_records.py", "test_pins.py"
 CONFIG, CONTAIN = "test_pin_config.py", "test_containment.py"
@@ -521,6 +521,11 @@ CUTS: dict[str, Cut] = {
         _CONTAIN, "        if other != name:\n", "        if False:\n", CONTAIN, "look_alike"
     ),
 }
+
+
+def test_each_cut_is_one_place_of_the_source_and_leaves_python() -> None:
+    for name, cut in CUTS.items():
+        check_fits(name, cut, "tests/host/policy")
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from auth.cutting import Cut, check_missed
+from auth.cutting import Cut, check_fits, check_missed
 
 PATTERNS, RULES, GUARD = "test_patterns.py", "test_rules.py", "test_guard.py"
 HIDDEN, CONFIG = "test_hidden.py", "test_rule_config.py"
@@ -471,8 +471,8 @@ CUTS: dict[str, Cut] = {
     ),
     "servers of logins": Cut(
         "host/runtime.py",
-        "self._current().server(server, self.view(context))\n            if tool",
-        "self._current().server(server)\n            if tool",
+        "self.current().server(server, self.view(context))\n            if tool",
+        "self.current().server(server)\n            if tool",
         HIDDEN,
         UNKNOWN,
     ),
@@ -589,6 +589,11 @@ CUTS: dict[str, Cut] = {
         "stops_the_call",
     ),
 }
+
+
+def test_each_cut_is_one_place_of_the_source_and_leaves_python() -> None:
+    for name, cut in CUTS.items():
+        check_fits(name, cut, "tests/host/policy")
 
 
 @pytest.mark.slow

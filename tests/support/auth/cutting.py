@@ -24,6 +24,14 @@ class Cut(NamedTuple):
     only: str
 
 
+def check_fits(name: str, cut: Cut, tests: str) -> None:
+    """Fail unless the check is in its file once, and what is there instead is Python."""
+    source = (ROOT / "src" / "colonnade" / cut.file).read_text("utf-8")
+    assert source.count(cut.old) == 1, f"{name}: {cut.file} has not one of {cut.old!r}"
+    compile(source.replace(cut.old, cut.new), cut.file, "exec")
+    assert (ROOT / tests / cut.tests).is_file(), f"{name}: no {cut.tests}"
+
+
 def check_missed(cut: Cut, folder: Path, tests: str = "tests/auth") -> None:
     """Fail unless a test fails without the check. `cut.tests` is a file in the folder `tests`."""
     shutil.copytree(ROOT / "src" / "colonnade", folder / "colonnade")
