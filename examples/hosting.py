@@ -41,8 +41,8 @@ CODE = {
     "weather.py": "Did you mean",
     "travel.py": 'Ask("',
     "booking.py": 'Ask("',
-    "hosting.py": "async with Host(",
     "gateway.py": "gateway = Gateway(",
+    "hosting.py": "async with Host(",
 }
 
 
@@ -281,7 +281,8 @@ async def show_gateway(url: str) -> None:
         found = await client.call_tool("travel__find", {"start": "Berlin", "end": "Prague"})
         train = json.loads(found.text)[0]["number"]
         line(f"-> travel__book(train={train!r})")
-        line(f"<- travel__book: {(await client.call_tool('travel__book', {'train': train})).text}")
+        booked = await client.call_tool("travel__book", {"train": train})
+        line(f"the client has the result: {booked.text}")
 
 
 def show_code() -> None:

@@ -16,6 +16,7 @@ from colonnade.protocol.forwarded import (
     encode_forwarded,
     forwardable_meta,
     kind_of,
+    unreserved_meta,
 )
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
 
@@ -131,3 +132,9 @@ def test_a_code_means_what_its_revision_says(
 def test_only_trace_context_and_unreserved_keys_are_forwarded() -> None:
     meta = {"traceparent": 1, "progressToken": 2, "a/b": 3, "io.modelcontextprotocol/x": 4, "k": 5}
     assert forwardable_meta(meta) == {"traceparent": 1, "a/b": 3, "k": 5}
+
+
+def test_trace_context_is_passed_on_and_is_no_part_of_what_a_person_approves() -> None:
+    meta = {t.TRACEPARENT_KEY: "00-1", "example.com/force": True, t.PROGRESS_TOKEN_KEY: 1}
+    assert forwardable_meta(meta).keys() == {t.TRACEPARENT_KEY, "example.com/force"}
+    assert unreserved_meta(meta) == {"example.com/force": True}

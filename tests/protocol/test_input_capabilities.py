@@ -85,3 +85,11 @@ def test_a_request_declares_other_capabilities_than_the_client() -> None:
         }
         _, frame = link.request("tools/list", params, now=0.0, declared=NO_INPUT)
         assert declared(frame) == {"extensions": {"a.b/c": {}}}
+
+
+def test_two_methods_declare_the_same_capabilities() -> None:
+    link = client()
+    for method in ("tools/list", "prompts/list"):
+        params = t.PaginatedRequestParams()
+        _, frame = link.request(method, params, now=0.0, declared=InputCapabilities(url=True))
+        assert declared(frame)["elicitation"] == {"url": {}}
