@@ -180,7 +180,7 @@ class HostTask:
     ) -> None:
         self.on_progress = on_progress
         # Whether its tool is known from a record or from the program, not from the handle alone.
-        self.is_confirmed = is_confirmed
+        self.is_confirmed: bool = is_confirmed
         self._owner = owner
         self._records = records
         self._record = record
