@@ -474,7 +474,7 @@ class VisibleItems(ListedItems[H, N]):
         super().__init__(
             hosted, items, listed.names, listed.hints, listed.definitions, listed.review
         )
-        self.read_at = listed.read_at
+        self.read_at: float = listed.read_at
 
     def find(self, name: str) -> QualifiedName | None:
         """What a qualified name or an alias stands for, if the caller knows it."""
