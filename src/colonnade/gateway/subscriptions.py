@@ -97,7 +97,9 @@ class SessionFollower(ResourceFollower):
 
     def forget_unsubscribed(self) -> bool:
         """Forget what the session does not follow any more; whether anything is left."""
-        self.servers: dict[str, str] = {uri: of for uri, of in self.servers.items() if uri in self.subscribed}
+        self.servers: dict[str, str] = {
+            uri: of for uri, of in self.servers.items() if uri in self.subscribed
+        }
         return bool(self.servers)
 
 
