@@ -1,7 +1,7 @@
 """Change notifications of a gateway, for the principals that they concern.
 
 Lists of a server that each caller sees differently change for one caller; those of all others
-change for everybody.
+change for all principals.
 
 Rules: a principal is notified of changes that it can see, and of no others. What belongs to a
 principal is dropped with its last watcher.
