@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from colonnade import Host, Policy, Rule, Server
-from colonnade.host.policy.audit import AuditLog
-from colonnade.host.policy.pins import Pins
+from colonnade.host.policy.audit.log import AuditLog
+from colonnade.host.policy.pins.pins import Pins
 from colonnade.store.memory import MemoryStore
 
 WARM_UP = 200

@@ -21,10 +21,10 @@ from colonnade.cli.inbox_prompt import (
 from colonnade.cli.terminal import Terminal
 from colonnade.errors import Declined, Refused
 from colonnade.host.input_requests import HostInputRequest
-from colonnade.host.policy.inbox import Inbox, InboxAnswer, InboxItem, InboxKind
-from colonnade.host.policy.remembered import RememberedRules
+from colonnade.host.policy.approvals.inbox import Inbox, InboxAnswer, InboxItem, InboxKind
+from colonnade.host.policy.approvals.remembered import RememberedRules
 from colonnade.host.policy.request import Decision, PolicyRequest
-from colonnade.host.policy.rules import Policy
+from colonnade.host.policy.rules.rules import Policy
 from colonnade.protocol import types as t
 from live import live
 

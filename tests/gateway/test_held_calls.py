@@ -12,7 +12,7 @@ from colonnade.errors import CannotConnect, RemoteError
 from colonnade.gateway.held_calls import HeldLimits
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import ServerEntry, Settings
-from colonnade.host.policy.rules import Policy
+from colonnade.host.policy.rules.rules import Policy
 from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side
 from colonnade.testing import Clock

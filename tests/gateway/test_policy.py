@@ -9,9 +9,9 @@ import pytest
 from colonnade import Context, Gateway, Host, Policy, Rule, Server, connect
 from colonnade.errors import Declined, Fault, FaultKind, RemoteError
 from colonnade.host.config.settings import ServerEntry, Settings
-from colonnade.host.policy.audit import AuditLog
+from colonnade.host.policy.approvals.inbox import Inbox, InboxAnswer, InboxItem
+from colonnade.host.policy.audit.log import AuditLog
 from colonnade.host.policy.containment import CONTAINED_KEY
-from colonnade.host.policy.inbox import Inbox, InboxAnswer, InboxItem
 from colonnade.protocol import types as t
 from host.audited import opened
 from live import live

@@ -12,8 +12,8 @@ from colonnade.client.subscriptions import ChangeStream
 from colonnade.errors import RemoteError
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import ServerEntry, Settings
-from colonnade.host.policy.audit import AuditLog
-from colonnade.host.policy.pins import Pins
+from colonnade.host.policy.audit.log import AuditLog
+from colonnade.host.policy.pins.pins import Pins
 from colonnade.ports import Caller
 from colonnade.protocol import types as t
 from colonnade.protocol.http.security import Headers

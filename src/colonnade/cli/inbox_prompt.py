@@ -24,9 +24,9 @@ from colonnade.cli.elicitation import FormPrompt, InputEnded, UrlPrompt
 from colonnade.cli.terminal import Terminal
 from colonnade.errors import Declined, Refused
 from colonnade.host.input_requests import HostInputRequest
-from colonnade.host.policy.approvals import Approvals
-from colonnade.host.policy.inbox import Inbox, InboxAnswer, InboxItem, RememberScope
-from colonnade.host.policy.remembered import RememberedRules
+from colonnade.host.policy.approvals.approvals import Approvals
+from colonnade.host.policy.approvals.inbox import Inbox, InboxAnswer, InboxItem, RememberScope
+from colonnade.host.policy.approvals.remembered import RememberedRules
 from colonnade.host.policy.request import Consent, Decision, PolicyRequest, RuleSet
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as

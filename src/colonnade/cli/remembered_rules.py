@@ -11,8 +11,8 @@ from typing import Any
 from colonnade.cli.errors import USAGE, CliError
 from colonnade.cli.terminal import Terminal, columns
 from colonnade.errors import ColonnadeError
-from colonnade.host.policy.control import ControlClient, ControlRequest, find_sockets
-from colonnade.host.policy.remembered import RememberedRule, RememberedRules
+from colonnade.host.policy.approvals.control import ControlClient, ControlRequest, find_sockets
+from colonnade.host.policy.approvals.remembered import RememberedRule, RememberedRules
 from colonnade.text import clean, cut
 
 

@@ -37,11 +37,11 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.config.reader import File
     from colonnade.host.config.trust import Trust
     from colonnade.host.credentials import UpstreamCredentials
+    from colonnade.host.policy.approvals.inbox import Inbox
     from colonnade.host.policy.containment import Containment
     from colonnade.host.policy.guard import PolicyGuard
-    from colonnade.host.policy.inbox import Inbox
-    from colonnade.host.policy.pin_records import HeldItem
-    from colonnade.host.policy.pins import PinnedServer, Pins
+    from colonnade.host.policy.pins.pins import PinnedServer, Pins
+    from colonnade.host.policy.pins.records import HeldItem
     from colonnade.host.policy.request import Approver, AuditSink, RuleSet
     from colonnade.host.resource_updates import ResourceUpdates
     from colonnade.host.servers.manifest import ServerManifest
@@ -110,7 +110,7 @@ class Host(HostRequests):
         self._unused: list[HostProblem] = []
         policy = self._combined(self._valid)
         if audit is None and self._valid.audit is not None:
-            from colonnade.host.policy.audit import open_audit_log  # on use
+            from colonnade.host.policy.audit.log import open_audit_log  # on use
 
             audit = open_audit_log(self._valid.audit)
         if audit is not None:
@@ -126,7 +126,7 @@ class Host(HostRequests):
             in_inbox, on_input_request = True, self._approver.answer_input
         input_requests = InputRequestHandler(on_input_request)
         if in_inbox and guard is not None:
-            guard.form_peers = (input_requests.peer, input_requests.peer_with_logs)
+            guard.answer_forms_of(input_requests.peer, input_requests.peer_with_logs)
         runtime = HostRuntime(
             self._valid,
             input_requests,
@@ -250,11 +250,11 @@ class Host(HostRequests):
         """What asks the people behind an inbox."""
         if inbox is None:
             return None
-        from colonnade.host.policy.inbox import Inbox
+        from colonnade.host.policy.approvals.inbox import Inbox
 
         if not isinstance(inbox, Inbox):
             return inbox
-        from colonnade.host.policy.approvals import Approvals
+        from colonnade.host.policy.approvals.approvals import Approvals
 
         approvals = Approvals(inbox)
         self._exit_stack.callback(approvals.close)
@@ -264,7 +264,7 @@ class Host(HostRequests):
         """The inbox of `[approvals]`, which this host closes."""
         if self._valid.approvals is None:
             return None
-        from colonnade.host.policy.approval_config import make_inbox
+        from colonnade.host.policy.approvals.config import make_inbox
 
         inbox = make_inbox(self._valid.approvals)
         self._exit_stack.push_async_callback(inbox.store.close)
@@ -275,11 +275,11 @@ class Host(HostRequests):
         """Serve the control socket of the inbox, if it wants one."""
         if self._approver is None:
             return
-        from colonnade.host.policy.approvals import Approvals
+        from colonnade.host.policy.approvals.approvals import Approvals
 
         approver = self._approver
         if isinstance(approver, Approvals) and approver.inbox.socket:
-            from colonnade.host.policy.control import ControlServer
+            from colonnade.host.policy.approvals.control import ControlServer
 
             server = ControlServer(approver.inbox, approver.remembered)
             await self._exit_stack.enter_async_context(server)
@@ -516,7 +516,7 @@ class Host(HostRequests):
                 log.warning("%s", one)
         self._unused = unused
         if table := must_wait(tables, self._started, has_pins=has_pins):
-            from colonnade.host.policy.rules import CombinedPolicy, denial_of_calls
+            from colonnade.host.policy.rules.rules import CombinedPolicy, denial_of_calls
 
             denial = denial_of_calls(f"{table} is required and needs a restart of the host")
             rules = denial if rules is None else CombinedPolicy([rules, denial])
@@ -527,7 +527,7 @@ class Host(HostRequests):
         both = [one for one in (self._own_policy, config.policy) if one is not None]
         if len(both) < 2:
             return both[0] if both else None
-        from colonnade.host.policy.rules import CombinedPolicy
+        from colonnade.host.policy.rules.rules import CombinedPolicy
 
         return CombinedPolicy(both)
 
@@ -550,7 +550,7 @@ def _guard(
     every = [one.settings for one in config.entries.values()]
     table = config.pins
     if pins is None and (table or any(one.pins not in (None, "off") for one in every)):
-        from colonnade.host.policy.pins import Pins
+        from colonnade.host.policy.pins.pins import Pins
 
         table = table or PinsTable(mode="off")
         pins = Pins(mode=table.mode, first=table.first)

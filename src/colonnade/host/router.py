@@ -64,7 +64,8 @@ if TYPE_CHECKING:  # most calls have no input requests, and many hosts no policy
     from colonnade.client.tasks.task import ClientTask
     from colonnade.host.credentials import UpstreamCredentials
     from colonnade.host.input_requests import InputRequestHandler
-    from colonnade.host.policy.guard import GuardedItem, PolicyGuard
+    from colonnade.host.policy.guard import PolicyGuard
+    from colonnade.host.policy.items import GuardedItem
     from colonnade.host.tasks import HostTask
     from colonnade.protocol.input_requests import InputRequest
 

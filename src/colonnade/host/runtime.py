@@ -219,7 +219,7 @@ class HostRuntime:
         """What a caller of this program may see; None for everything."""
         if self.guard is None:
             return None
-        from colonnade.host.policy.guard import CallerFacts
+        from colonnade.host.policy.request import CallerFacts
 
         return self.guard.view_for(CallerFacts(caller))
 

@@ -22,7 +22,7 @@ import sys
 from colonnade import Context, Host, Policy, Refused, Server
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
-from colonnade.host.policy.inbox import Inbox
+from colonnade.host.policy.approvals.inbox import Inbox
 
 server = Server("shop")
 
@@ -53,7 +53,7 @@ def model(request):
 
 async def main():
     global host_inbox
-    from colonnade.host.policy.approvals import Approvals
+    from colonnade.host.policy.approvals.approvals import Approvals
 
     host_inbox = Approvals(Inbox(socket=True))
     servers = {"shop": entry_of("shop", server, Settings(sampling=True))}

@@ -18,7 +18,7 @@ from colonnade.host.policy.containment import (
     neutralise,
     skeleton,
 )
-from colonnade.host.policy.pins import Pins
+from colonnade.host.policy.pins.pins import Pins
 from colonnade.protocol import types as t
 from colonnade.protocol.forwarded import RelayedToolResult
 from colonnade.protocol.input_requests import InputRequest

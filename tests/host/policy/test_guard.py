@@ -18,7 +18,7 @@ from colonnade.host.policy.request import (
     ForwardInput,
     PolicyRequest,
 )
-from colonnade.host.policy.rules import Policy, Rule
+from colonnade.host.policy.rules.rules import Policy, Rule
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.jsonrpc import encode

@@ -16,9 +16,9 @@ from colonnade import Host, Server
 from colonnade.errors import ColonnadeError, Refused
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Config, Settings
-from colonnade.host.policy.audit import AuditLog
+from colonnade.host.policy.audit.log import AuditLog
 from colonnade.host.policy.request import Action, PolicyRequest
-from colonnade.host.policy.rules import FunctionRule, Policy, Rule
+from colonnade.host.policy.rules.rules import FunctionRule, Policy, Rule
 from colonnade.host.runtime import ListChanges
 from colonnade.protocol.revision import Tasks
 from colonnade.protocol.tasks.client import TaskHandle

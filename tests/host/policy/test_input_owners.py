@@ -12,7 +12,7 @@ from colonnade import Context, Host, HostInputRequest, Server
 from colonnade.errors import RemoteError, ToolError
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
-from colonnade.host.policy.rules import Policy, Rule
+from colonnade.host.policy.rules.rules import Policy, Rule
 from host.audited import lines, opened
 from live import live
 

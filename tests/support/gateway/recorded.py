@@ -20,7 +20,7 @@ from colonnade.client.client import Client
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.gateway.held_calls import HeldLimits
 from colonnade.host.config.settings import ServerEntry, Settings
-from colonnade.host.policy.rules import Policy
+from colonnade.host.policy.rules.rules import Policy
 from colonnade.ports import Store
 from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side

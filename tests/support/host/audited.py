@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from colonnade.host.policy.audit import AuditLog
+from colonnade.host.policy.audit.log import AuditLog
 from colonnade.host.policy.request import Decision, PolicyRequest
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode

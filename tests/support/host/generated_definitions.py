@@ -11,7 +11,7 @@ import string
 from collections.abc import Iterator
 from typing import Any
 
-from colonnade.host.policy.definitions import KEY_MEMBER, LIST_MEMBER, ItemKind
+from colonnade.host.policy.pins.definitions import KEY_MEMBER, LIST_MEMBER, ItemKind
 
 LISTED: tuple[ItemKind, ...] = ("tool", "prompt", "resource", "template")
 _WORDS = [

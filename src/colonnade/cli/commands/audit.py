@@ -23,15 +23,15 @@ from colonnade.cli.errors import FAILED, CliError
 from colonnade.cli.options import Action
 from colonnade.cli.terminal import Terminal, columns
 from colonnade.errors import ColonnadeError
-from colonnade.host.policy.audit_lines import AuditLine, StoredHead
-from colonnade.host.policy.audit_verify import (
+from colonnade.host.policy.audit.lines import AuditLine, StoredHead
+from colonnade.host.policy.audit.verify import (
     AuditFinding,
     CallSummary,
     VerifyReport,
     lines_of_call,
     read_calls,
 )
-from colonnade.host.policy.audit_verify import verify as verify_folder
+from colonnade.host.policy.audit.verify import verify as verify_folder
 from colonnade.text import clean, cut, one_line
 
 # Rows that are aligned together; more are printed as they are read.
@@ -169,7 +169,7 @@ def _format_time(time_ns: int) -> str:
 def _folder(given: str) -> str:
     if given:
         return given
-    from colonnade.host.policy.audit import default_folder  # on use
+    from colonnade.host.policy.audit.log import default_folder  # on use
 
     return default_folder()
 
@@ -280,7 +280,7 @@ def verify_log(given: str, *, heads: str, archived: bool, strict: bool, as_json:
     folder, terminal = _folder(given), Terminal()
     # Before the files: a line that the store has by now is in its file.
     stored = _stored_heads(heads) if heads else []
-    from colonnade.host.policy.audit_file import host_name  # on use
+    from colonnade.host.policy.audit.file import host_name  # on use
 
     with _reading(folder):
         report = verify_folder(folder, stored, host=host_name(), archived=archived)
@@ -322,7 +322,7 @@ def _to_json(report: VerifyReport) -> dict[str, Any]:
 def _stored_heads(file: str) -> list[StoredHead]:
     if not os.path.isfile(file):
         raise CliError(f"there is no file {file}", hint="it is 'heads' in [audit]")
-    from colonnade.host.policy.audit_file import stored_heads  # on use
+    from colonnade.host.policy.audit.file import stored_heads  # on use
     from colonnade.store.sqlite import SqliteStore
 
     async def read() -> list[StoredHead]:

@@ -57,9 +57,9 @@ from colonnade.host.agent.prompts import introduction, prompt_messages, with_res
 from colonnade.host.config.settings import Config, ServerEntry, Settings
 from colonnade.host.host import Host
 from colonnade.host.input_requests import HostInputRequest
-from colonnade.host.policy.approval_config import make_inbox
-from colonnade.host.policy.inbox import Inbox
-from colonnade.host.policy.rules import Policy, Rule
+from colonnade.host.policy.approvals.config import make_inbox
+from colonnade.host.policy.approvals.inbox import Inbox
+from colonnade.host.policy.rules.rules import Policy, Rule
 from colonnade.host.servers.listings import HostTool
 from colonnade.ports import Store
 from colonnade.protocol import types as t

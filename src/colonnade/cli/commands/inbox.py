@@ -23,13 +23,13 @@ from colonnade.cli.options import Action
 from colonnade.cli.session import error_message, show_json
 from colonnade.cli.terminal import Terminal, columns
 from colonnade.errors import ChannelError, ColonnadeError
-from colonnade.host.policy.control import (
+from colonnade.host.policy.approvals.control import (
     ControlClient,
     ControlRequest,
     ControlResponse,
     find_sockets,
 )
-from colonnade.host.policy.inbox import InboxAnswer, InboxItem, RememberScope
+from colonnade.host.policy.approvals.inbox import InboxAnswer, InboxItem, RememberScope
 from colonnade.text import clean, cut, one_line
 
 # How often `watch` looks for hosts that were started since.

@@ -23,10 +23,10 @@ from colonnade.cli.terminal import Terminal, columns
 from colonnade.errors import ColonnadeError
 from colonnade.host.config.reader import read_config
 from colonnade.host.config.settings import Config, PinsTable, ServerEntry
-from colonnade.host.policy.definitions import closest_text, describe, diff
-from colonnade.host.policy.pin_guard import pinned_identity
-from colonnade.host.policy.pin_records import HeldItem, PinnedItem
-from colonnade.host.policy.pins import PinnedServer, Pins, PinStatus
+from colonnade.host.policy.pins.definitions import closest_text, describe, diff
+from colonnade.host.policy.pins.pin_guard import pinned_identity
+from colonnade.host.policy.pins.pins import PinnedServer, Pins, PinStatus
+from colonnade.host.policy.pins.records import HeldItem, PinnedItem
 from colonnade.text import clean, closest, cut, one_line
 
 if TYPE_CHECKING:  # only if servers are started

@@ -26,10 +26,10 @@ from colonnade.cli.terminal import Terminal, columns
 from colonnade.host.config.explain import line, short
 from colonnade.host.config.reader import ConfigReader
 from colonnade.host.config.settings import Config, Settings
-from colonnade.host.policy.conditions import HINTS, INPUT_METHODS
 from colonnade.host.policy.request import Decision, ItemKind, PolicyRequest, digest_of
-from colonnade.host.policy.rule_config import PolicyReader, PolicyTest
-from colonnade.host.policy.rules import FunctionRule, Policy, Rule
+from colonnade.host.policy.rules.conditions import HINTS, INPUT_METHODS
+from colonnade.host.policy.rules.config import PolicyReader, PolicyTest
+from colonnade.host.policy.rules.rules import FunctionRule, Policy, Rule
 from colonnade.host.servers.naming import qualified_name
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode

@@ -137,7 +137,7 @@ class ConfigReader:
         sources = [one for one in self.sources if one.audit is not None]
         if not sources:
             return None
-        from colonnade.host.policy.audit_config import chosen, read_audit_table  # on use
+        from colonnade.host.policy.audit.config import chosen, read_audit_table  # on use
 
         found: list[AuditSettings] = []
         # A file without servers is trusted without a question.
@@ -166,7 +166,7 @@ class ConfigReader:
         files = [one for one in self.used if one.policy is not None or one.has_broken_policy]
         if not files:
             return None
-        from colonnade.host.policy.rule_config import policy_of
+        from colonnade.host.policy.rules.config import policy_of
 
         return policy_of(files, servers, self.problems, self.warnings)
 
@@ -177,7 +177,7 @@ class ConfigReader:
         files = [one for one in files if not one.needs_trust or one.drafts]
         if not files:
             return None
-        from colonnade.host.policy.approval_config import approvals_of
+        from colonnade.host.policy.approvals.config import approvals_of
 
         return approvals_of(files, self.problems, self.warnings)
 

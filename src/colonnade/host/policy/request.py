@@ -108,17 +108,6 @@ class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
         return hashlib.sha256(self.meta).hexdigest() if self.meta else ""
 
 
-class GuardedItem(NamedTuple):
-    """What a request is about, once its name is resolved."""
-
-    method: str
-    kind: ItemKind
-    name: str
-    qualified: str
-    arguments: Raw = NO_ARGUMENTS
-    meta: Raw = NO_ARGUMENTS
-
-
 class CallerFacts(NamedTuple):
     """What rules may look at of a caller; `claims` encoded, so that it can be a key."""
 

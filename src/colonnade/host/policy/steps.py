@@ -64,6 +64,8 @@ class RequestSteps:
     def __init__(self, audit: AuditSink | None, request: PolicyRequest) -> None:
         self._audit = audit
         self.request = request
+        # Until it has a result or an error.
+        self.is_in_flight = True
         # In the audit log; empty without one.
         self.id: str = audit.proposed(request) if audit is not None else ""
 
@@ -106,3 +108,9 @@ class RequestSteps:
                 self._audit.abandoned(self.id, self.request, error)
             except Refused as refused:
                 log.error("the end of a request is not in the audit log: %s", refused)
+
+
+async def done(recorded: Awaitable[None] | None) -> None:
+    """Wait until a step is recorded, if it has to be waited for."""
+    if recorded is not None:
+        await recorded

@@ -1,0 +1,128 @@
+"""Whether a request may be sent: the rules, the pins, a person, and all of them again before it
+is sent.
+
+Rules: an approval is for the definition and the policy that the person saw. Without a way to ask,
+`ask` is a refusal.
+"""
+
+from collections.abc import Awaitable
+
+from colonnade.errors import Refused
+from colonnade.host.policy.caller_view import CallerView
+from colonnade.host.policy.decisions import PolicyDecisions
+from colonnade.host.policy.items import KINDS, GuardedItem
+from colonnade.host.policy.pins.pin_guard import PinGuard
+from colonnade.host.policy.request import Approver, Consent, Decision, PolicyRequest
+from colonnade.host.policy.steps import RequestSteps, denied, no_approver
+from colonnade.host.servers.generation import HostedServer
+from colonnade.host.servers.session import SessionCall
+from colonnade.host.servers.supervisor import BeforeSend
+from colonnade.protocol import types as t
+
+
+class Admission:
+    """Decides, compares and asks, for one host."""
+
+    def __init__(
+        self, decisions: PolicyDecisions, pins: PinGuard | None, approver: Approver | None
+    ) -> None:
+        self._decisions = decisions
+        self._pins = pins
+        self.approver = approver
+
+    async def admit(
+        self, view: CallerView, server: HostedServer, item: GuardedItem, steps: RequestSteps
+    ) -> BeforeSend:
+        """Decide, compare with the pins, and ask. Returns the check right before it is sent."""
+        request = steps.request
+        decision = self._decisions.decide(request)
+        steps.decided(decision)
+        if decision.action == "deny":
+            raise denied(request, decision)
+        if self._pins is not None:
+            await self._pins.check(server, item.kind, item.name, view.facts.principal)
+        consent: Consent | None = None
+        if decision.action == "ask":
+            consent = await self.ask(steps, decision)
+
+        async def check(call: SessionCall) -> None:
+            if self._pins is not None:
+                caller = view.facts.principal
+                await self._pins.check_session(call, server, item.kind, item.name, caller)
+            await self._check_again(view, server, item, steps, decision, consent)
+            recorded = steps.executed(call)
+            if recorded is not None:
+                await recorded
+
+        def before_send(call: SessionCall) -> Awaitable[None] | None:
+            needs_list = (
+                self._pins is not None or consent is not None or self._decisions.uses_definitions
+            )
+            if needs_list or self._decisions.version != decision.policy_version:
+                return check(call)
+            return steps.executed(call)  # as nearly always: nothing can have changed
+
+        return before_send
+
+    async def ask(self, steps: RequestSteps, decision: Decision) -> Consent:
+        """Ask a person. Raises `Refused` if it is declined, or there is no way to ask."""
+        request = steps.request
+        if self.approver is None:
+            raise no_approver(request, decision)
+        steps.asked(decision)
+        try:
+            consent = await self.approver.approve(request, decision)
+        except Refused as refused:
+            steps.answered(None, str(refused))
+            raise
+        steps.answered(consent, "")
+        return consent
+
+    async def _check_again(
+        self,
+        view: CallerView,
+        server: HostedServer,
+        item: GuardedItem,
+        steps: RequestSteps,
+        decision: Decision,
+        consent: Consent | None,
+    ) -> None:
+        """Compare policy and definition with those of the decision: time has passed, and the
+        session may be a new process with another list."""
+        request = steps.request
+        needs_list = consent is not None or self._decisions.uses_definitions
+        definition = request.definition
+        if needs_list:
+            definition = await self._current_definition(view, server, item)
+        if definition is not request.definition:
+            request = view.request(server, item, definition)
+        is_same = request.definition_digest == steps.request.definition_digest
+        if consent is not None and not is_same:
+            message = f"the definition of {item.qualified!r} has changed since it was approved"
+            raise Refused(message, server=server.key, hint="call it again", reason="changed")
+        if not is_same or self._decisions.version != decision.policy_version:
+            self._decide_again(request, decision, consent)
+        steps.request = request
+
+    def _decide_again(
+        self, request: PolicyRequest, before: Decision, consent: Consent | None
+    ) -> None:
+        after = self._decisions.decide(request)
+        if after.action == "deny":
+            raise denied(request, after)
+        approved_before = consent is not None and before.policy_version != after.policy_version
+        if after.action == "ask" and (consent is None or approved_before):
+            message = f"the policy or the definition of {request.qualified!r} has changed meanwhile"
+            raise Refused(message, server=request.server, hint="call it again", reason="changed")
+
+    async def _current_definition(
+        self, view: CallerView, server: HostedServer, item: GuardedItem
+    ) -> t.ProtocolType | None:
+        """The definition in the list that the session has, which is read again if it may be of
+        another process or of another time."""
+        if item.kind in ("tool", "prompt"):
+            caller = view.facts.principal
+            listing = server.listings(caller).by_kind[KINDS[item.kind]]
+            if not listing.is_fresh:
+                await listing.fetch(caller)
+        return view.definition(server, item)

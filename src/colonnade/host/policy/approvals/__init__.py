@@ -1,0 +1,1 @@
+"""Approvals: a person decides about one request, in an inbox."""

@@ -1,0 +1,1 @@
+"""The audit log of a host: lines of JSON, and whether they are all there."""

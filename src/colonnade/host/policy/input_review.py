@@ -1,0 +1,206 @@
+"""What servers ask for (elicitation, sampling, roots), by the rules of a host.
+
+Rules: an input request belongs to the call that it is sent in, and passes the same rules. What a
+person must see is shown before the server has it.
+"""
+
+import logging
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from colonnade.errors import Declined, FaultKind, Refused, RemoteError
+from colonnade.host.config.settings import ServerEntry
+from colonnade.host.policy.admission import Admission
+from colonnade.host.policy.containment import ServerContainment
+from colonnade.host.policy.decisions import REVIEWED_METHODS, PolicyDecisions
+from colonnade.host.policy.records import RequestRecords
+from colonnade.host.policy.request import (
+    NO_ARGUMENTS,
+    Approver,
+    CallerFacts,
+    Consent,
+    Decision,
+    ForwardInput,
+    PolicyRequest,
+    server_identity,
+)
+from colonnade.host.policy.steps import RequestSteps, done, no_approver, not_reviewed
+from colonnade.ports import RequestContext
+from colonnade.protocol import types as t
+from colonnade.protocol.input_requests import InputRequest, input_requests_in
+from colonnade.protocol.jsonrpc import encode
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.revision import NEWEST
+
+log: logging.Logger = logging.getLogger("colonnade.host")
+
+
+class InputReview:
+    """Decides about the input requests of servers, for one host."""
+
+    def __init__(
+        self,
+        decisions: PolicyDecisions,
+        admission: Admission,
+        records: RequestRecords,
+        containment: ServerContainment | None,
+    ) -> None:
+        self._decisions = decisions
+        self._admission = admission
+        self._records = records
+        self._containment = containment
+        # This program as a client, if the inbox answers the forms and URLs that are for it.
+        self.form_peers: tuple[Peer, ...] = ()
+
+    async def review_roots(
+        self,
+        entry: ServerEntry,
+        contexts: tuple[RequestContext, ...],
+        request: InputRequest,
+        forward: ForwardInput,
+    ) -> Raw:
+        """The roots that a server may see; `forward` returns all of them. Raises `Declined`."""
+        try:
+            return await self.review_input(entry, contexts, request, forward)
+        except RemoteError as error:
+            raise Declined(error.message) from None
+
+    async def review_input(
+        self,
+        entry: ServerEntry,
+        contexts: tuple[RequestContext, ...],
+        input_request: InputRequest,
+        forward: ForwardInput,
+    ) -> Raw:
+        """The result of an input request of a server, if the rules allow it. Raises `RemoteError`
+        with the code of a user's refusal otherwise."""
+        if self._containment is not None:
+            input_request = self._containment.of(entry.key).input_request(input_request)
+        request = self._decisions.strictest(
+            [self._input_policy_request(entry, one, input_request) for one in contexts or (None,)]
+        )
+        steps = RequestSteps(self._records.audit, request)
+        try:
+            decision = self._decisions.decide(request)
+            steps.decided(decision)
+            if decision.action == "deny":
+                raise Refused(decision.reason, reason="rule", rule=decision.rule)
+            if decision.action == "allow":
+                await done(steps.executed(None))
+                result = await forward(input_request)
+            elif self._admission.approver is None:
+                raise no_approver(request, decision)
+            else:
+                result = await self._reviewed_input(
+                    self._admission.approver, steps, decision, contexts, input_request, forward
+                )
+            steps.returned(result)
+            return result
+        except Refused as refused:
+            steps.abandoned(refused)
+            log.info("%s of server %r is refused: %s", request.method, entry.key, refused)
+            raise RemoteError(
+                _code_of(contexts), "the request was refused by a policy of the user"
+            ) from None
+        except BaseException as error:
+            steps.abandoned(error)
+            raise
+
+    async def _reviewed_input(
+        self,
+        approver: Approver,
+        steps: RequestSteps,
+        decision: Decision,
+        contexts: tuple[RequestContext, ...],
+        input_request: InputRequest,
+        forward: ForwardInput,
+    ) -> Raw:
+        """The result of an input request that a person is asked about. A form or a URL that the
+        inbox answers is shown there once; one that goes to a callback or a client is approved
+        first, because those may answer without a person."""
+        request = steps.request
+        is_elicitation = isinstance(input_request.params, t.ElicitRequestParams)
+        in_inbox = bool(contexts) and all(
+            any(one.exchange.peer is peer for peer in self.form_peers) for one in contexts
+        )
+        if is_elicitation and not in_inbox:
+            await self._admission.ask(steps, decision)
+            await done(steps.executed(None))
+            return await forward(input_request)
+        steps.asked(decision)
+        await done(steps.executed(None))
+        if is_elicitation:
+            result = await forward(input_request)
+            accepted = msgspec.json.decode(result, type=t.ElicitResult).action == "accept"
+            steps.answered(Consent() if accepted else None, "" if accepted else "it was declined")
+            return result
+        try:
+            result = await approver.review_input(request, decision, input_request, forward)
+        except Refused as refused:
+            steps.answered(None, str(refused))
+            raise
+        steps.answered(Consent(), "")
+        return result
+
+    async def review_relayed(
+        self, entry: ServerEntry, context: RequestContext, result: t.InputRequiredResult
+    ) -> None:
+        """Decide about the input requests in a result that is handed back to the client, which
+        answers them itself. Raises `Refused` for one that is denied, or not approved."""
+        for input_request in input_requests_in(result).values():
+            request = self._input_policy_request(entry, context, input_request)
+            steps = RequestSteps(self._records.audit, request)
+            try:
+                decision = self._decisions.decide(request)
+                steps.decided(decision)
+                if decision.action == "deny":
+                    message = f"server {entry.key!r} asked for what a policy denies"
+                    raise Refused(message, server=entry.key, reason="rule", rule=decision.rule)
+                if decision.action == "ask":
+                    if request.method in REVIEWED_METHODS:  # the client answers out of sight
+                        raise not_reviewed(request, decision)
+                    await self._admission.ask(steps, decision)
+                await done(steps.executed(None))
+            except BaseException as error:
+                steps.abandoned(error)
+                raise
+            steps.returned(result)
+
+    def _input_policy_request(
+        self, entry: ServerEntry, context: RequestContext | None, input_request: InputRequest
+    ) -> PolicyRequest:
+        arguments = Raw(encode(input_request.params))
+        method = input_request.kind.method
+        steps = self._records.in_flight(context) if context is not None else None
+        if steps is not None and steps.request.server == entry.key:
+            return replace(
+                steps.request,
+                method=method,
+                arguments=arguments,
+                meta=NO_ARGUMENTS,
+                during=steps.id,
+            )
+        facts = CallerFacts.of(context) if context is not None else CallerFacts()
+        claims: dict[str, Any] = msgspec.json.decode(facts.claims) if facts.claims else {}
+        return PolicyRequest(
+            principal=facts.principal,
+            claims=claims,
+            client=facts.client,
+            revision=facts.revision,
+            server=entry.key,
+            identity=server_identity(entry),
+            trusted=entry.settings.trusted,
+            method=method,
+            kind="tool",
+            name="",
+            qualified="",
+            arguments=arguments,
+        )
+
+
+def _code_of(contexts: tuple[RequestContext, ...]) -> int:
+    revision = contexts[-1].exchange.peer.revision if contexts else NEWEST
+    return revision.codes[FaultKind.USER_REJECTED]

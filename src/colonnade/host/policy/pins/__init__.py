@@ -1,0 +1,1 @@
+"""Pins: the definitions that a person has accepted."""

@@ -1,0 +1,1 @@
+"""Rules: what is allowed, denied or asked about."""

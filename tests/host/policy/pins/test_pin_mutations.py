@@ -1,0 +1,535 @@
+"""Every check of pins and of containment is needed: with any one of them taken out, a test fails.
+
+As `tests/auth/test_mutations.py`; `scripts/mutate policy` runs these and those of rules, approvals
+and audit.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from auth.cutting import Cut, check_fits, check_missed
+
+DEFINITIONS, RECORDS, PINS = "pins/test_definitions.py", "pins/test_records.py", "pins/test_pins.py"
+CONFIG, CONTAIN = "pins/test_pin_config.py", "test_containment.py"
+TASKS = "test_guarded_tasks.py"
+
+_DEFINITIONS = "host/policy/pins/definitions.py"
+_RECORDS = "host/policy/pins/records.py"
+_PINS = "host/policy/pins/pins.py"
+_GUARD = "host/policy/pins/pin_guard.py"
+_CONTAIN = "host/policy/containment.py"
+
+CUTS: dict[str, Cut] = {
+    # ------------------------------------------------------------ definitions
+    "all items of one name": Cut(
+        _DEFINITIONS,
+        "canonical(members[0] if len(members) == 1 else members)",
+        "canonical(members[0])",
+        DEFINITIONS,
+        "one_name_are_one",
+    ),
+    "the kind in the digest": Cut(
+        _DEFINITIONS,
+        'b"%s\\n%s" % (kind.encode(), text)',
+        "text",
+        DEFINITIONS,
+        "tool_and_a_prompt",
+    ),
+    "sorted keys": Cut(
+        _DEFINITIONS,
+        'msgspec.json.Encoder(order="sorted")',
+        "msgspec.json.Encoder()",
+        DEFINITIONS,
+        "order_whitespace",
+    ),
+    "numbers by value": Cut(
+        _DEFINITIONS,
+        "return int(value) if value.is_integer()",
+        "return int(value) if False",
+        DEFINITIONS,
+        "order_whitespace",
+    ),
+    "numbers beyond a float": Cut(
+        _DEFINITIONS,
+        "    if not isfinite(value):\n        return Raw(literal.encode())",
+        "    if not isfinite(value):\n        return None",
+        DEFINITIONS,
+        "no_float_has",
+    ),
+    "meta that is no hop's": Cut(
+        _DEFINITIONS,
+        'return {**rest, "_meta": kept} if kept else rest',
+        "return rest",
+        DEFINITIONS,
+        "meta_of_the_hop",
+    ),
+    "a text as the time of a change": Cut(
+        _DEFINITIONS,
+        "if isinstance(when, str) and _TIME.fullmatch(when):",
+        "if when is not None:",
+        DEFINITIONS,
+        "but_a_text_there_is",
+    ),
+    "a text as a size": Cut(
+        _DEFINITIONS,
+        "if type(size) is int and size >= 0:",
+        "if size is not None:",
+        DEFINITIONS,
+        "but_a_text_there_is",
+    ),
+    "hidden characters in a diff": Cut(
+        _DEFINITIONS,
+        "return cut(clean(line), MAX_DIFF_COLUMNS)",
+        "return cut(line, MAX_DIFF_COLUMNS)",
+        DEFINITIONS,
+        "hidden_characters_visible",
+    ),
+    # ------------------------------------------------------------ records
+    "the digest": Cut(
+        _RECORDS,
+        "return item is not None and any(one.digest == digest for one in item.accepted)",
+        "return item is not None and bool(item.accepted)",
+        RECORDS,
+        "names_what_changed",
+    ),
+    "review at first sight": Cut(
+        _RECORDS,
+        'return held if self._first == "review" or item.pending else None',
+        "return None",
+        RECORDS,
+        "with_review",
+    ),
+    "what has waited goes on waiting": Cut(
+        _RECORDS,
+        'if self._first == "review" or item.pending else None',
+        'if self._first == "review" else None',
+        RECORDS,
+        "with_review",
+    ),
+    "renamed": Cut(
+        _RECORDS,
+        'gone = next((name for name in bodies if name not in self._definitions), "")',
+        'gone = ""',
+        RECORDS,
+        "renamed_tool",
+    ),
+    "swapped": Cut(
+        _RECORDS,
+        "if now_there is not None and now_there.body in own:",
+        "if False:",
+        RECORDS,
+        "swapped_tools",
+    ),
+    "lookalikes": Cut(
+        _RECORDS,
+        "                if one.name not in names:",
+        "                if False:",
+        RECORDS,
+        "looks_like",
+    ),
+    "lookalikes of other servers": Cut(
+        _RECORDS,
+        ", self._others.get(shape, {})):",
+        ",):",
+        PINS,
+        "lookalike_of_a_tool",
+    ),
+    "what a person has seen": Cut(
+        _RECORDS,
+        "found = [one for one in item.pending if one.digest == digest] if",
+        "found = list(item.pending) if",
+        RECORDS,
+        "a_person_has_seen",
+    ),
+    "accepted variants": Cut(
+        _RECORDS,
+        "(*kept, variant)[-MAX_VARIANTS:], pending)",
+        "(*kept, variant), pending)",
+        RECORDS,
+        "each_caller",
+    ),
+    "pending variants": Cut(
+        _RECORDS,
+        "pending=(*item.pending, variant)[-MAX_VARIANTS:])",
+        "pending=(*item.pending, variant))",
+        RECORDS,
+        "is_bounded",
+    ),
+    "items of a record": Cut(
+        _RECORDS,
+        "if name not in changed and len(changed) >= MAX_ITEMS:",
+        "if False:",
+        RECORDS,
+        "than_can_be_kept",
+    ),
+    "size of a record": Cut(
+        _RECORDS,
+        "if decompressor.unconsumed_tail or not decompressor.eof:",
+        "if not text:",
+        RECORDS,
+        "damaged or too_large",
+    ),
+    # ------------------------------------------------------------ the store
+    "a damaged record": Cut(
+        _PINS,
+        "            return decode_record(data)\n        except ValueError as error:\n",
+        "            return decode_record(data)\n        except ValueError as error:\n"
+        "            return EMPTY\n",
+        PINS,
+        "record_that_cannot_be_read",
+    ),
+    "compare and swap": Cut(
+        _PINS,
+        "if after is before or await store.swap(SERVER_PRINCIPAL, key, before, after, None):\n"
+        "                self._remember_names",
+        "if after is before or not await store.put(SERVER_PRINCIPAL, key, after or b'', None):\n"
+        "                self._remember_names",
+        PINS,
+        "lose_nothing",
+    ),
+    "the mode": Cut(
+        _PINS,
+        'held = found.held if server.mode == "strict" else {}',
+        "held = found.held",
+        PINS,
+        "warn_logs",
+    ),
+    "another command is another server": Cut(
+        _GUARD,
+        '{entry.key}\\n{server_identity(entry)}"',
+        '{entry.key}"',
+        PINS,
+        "another_command",
+    ),
+    # ------------------------------------------------------------ lists and requests
+    "lists": Cut(
+        _GUARD,
+        "return not isinstance(review, ListReview) or review.allows(own)",
+        "return True",
+        PINS,
+        "nothing_is_used",
+    ),
+    "the last list": Cut(
+        "host/policy/admission.py",
+        "            await self._pins.check(server, item.kind, item.name, view.facts.principal)\n",
+        "            pass\n",
+        PINS,
+        "before_a_person_is_asked",
+    ),
+    "the session": Cut(
+        "host/policy/admission.py",
+        "                await self._pins.check_session(call, server, item.kind, item.name, caller)\n",
+        "                pass\n",
+        PINS,
+        "mid_session or new_process",
+    ),
+    "the list of each session": Cut(
+        "host/servers/generation.py",
+        "        if found is None:\n            return True\n        if kind in self._notified:",
+        "        if found is None:\n            return False\n        if kind in self._notified:",
+        PINS,
+        "first_definitions_are_accepted or new_process",
+    ),
+    "a server that announces nothing": Cut(
+        "host/servers/generation.py",
+        "return asyncio.get_running_loop().time() >= found[1] + UNNOTIFIED_S",
+        "return False",
+        PINS,
+        "announces_nothing",
+    ),
+    "list_changed": Cut(
+        "host/servers/session.py",
+        "        if notification.method.name in LISTS:\n            self._session.forget_reviews()\n"
+        "        elif",
+        "        if",
+        PINS,
+        "at_the_very_next_call",
+    ),
+    "a list that changes while it is read": Cut(
+        "host/servers/listings.py",
+        "session.list_changes == self._changes and review is not None",
+        "review is not None",
+        PINS,
+        "while_it_was_read",
+    ),
+    "the end of a subscription": Cut(
+        "host/servers/generation.py",
+        "        self._forget_reviews(client)\n        if any(",
+        "        if any(",
+        PINS,
+        "at_a_url",
+    ),
+    "no session opened again below a call": Cut(
+        "host/policy/guard.py",
+        'return self.pins is None or (entry.settings.pins or self.pins.pins.mode) != "strict"',
+        "return True",
+        PINS,
+        "at_a_url",
+    ),
+    "another session for a lost one": Cut(
+        "host/servers/supervisor.py",
+        "if isinstance(error, ConnectionLost) and session.is_pinned:",
+        "if False:",
+        PINS,
+        "at_a_url",
+    ),
+    "what the session does not list": Cut(
+        _GUARD,
+        "        if isinstance(review, ListReview) and name in review.digests:\n"
+        '            return ""\n        return f"',
+        '        return "" and f"',
+        PINS,
+        "does_not_list",
+    ),
+    "a resource that is held": Cut(
+        _GUARD,
+        "if name in review.digests or not rest:",
+        "if not rest:",
+        PINS,
+        "through_a_template",
+    ),
+    "templates that are held": Cut(
+        _GUARD,
+        "if not held_ones or len(held_ones) < len(matching):",
+        "if True:",
+        PINS,
+        "nothing_is_used",
+    ),
+    "instructions": Cut(
+        _GUARD,
+        'return pinned.mode == "off" or self.pins.accepts_instructions(pinned, text)',
+        "return True",
+        PINS,
+        "changed_instructions",
+    ),
+    "accepted meanwhile, in lists": Cut(
+        _GUARD,
+        "            if await self._is_outdated(pinned, kind, review):\n",
+        "            if False:\n",
+        PINS,
+        "nothing_is_used or in_another_process",
+    ),
+    "watch tells of what is accepted": Cut(
+        "host/servers/listings.py",
+        "return self.items == other.items and self._held == other._held",
+        "return self.items == other.items",
+        PINS,
+        "in_another_process",
+    ),
+    "titles that look alike": Cut(
+        _GUARD, "            if other != name:", "            if False:", PINS, "calls_itself"
+    ),
+    # ------------------------------------------------------------ configuration
+    "the strictest file": Cut(
+        "host/config/settings.py",
+        "mode=self.mode if rank(self.mode) <= rank(other.mode) else other.mode",
+        "mode=self.mode",
+        CONFIG,
+        "the_strictest_counts",
+    ),
+    "a wrong value is strict": Cut(
+        "host/config/files.py",
+        'found[name] = "strict" if name == "mode" else "review"',
+        'found[name] = "off" if name == "mode" else "accept"',
+        CONFIG,
+        "counts_as_the_strictest",
+    ),
+    # ------------------------------------------------------------ containment
+    "controls": Cut(
+        _CONTAIN,
+        "for one in (*range(32), 127) if",
+        "for one in (127,) if",
+        CONTAIN,
+        "hidden_character",
+    ),
+    "C1 and separators": Cut(
+        _CONTAIN,
+        "return not has_hidden(text) and _UNSAFE.search(text) is None",
+        "return not has_hidden(text)",
+        CONTAIN,
+        "hidden_character",
+    ),
+    "invisible characters": Cut(
+        _CONTAIN,
+        "return not has_hidden(text) and _UNSAFE.search(text) is None",
+        "return _UNSAFE.search(text) is None",
+        CONTAIN,
+        "hidden_character",
+    ),
+    "a carriage return alone": Cut(_CONTAIN, "|\\r(?!\\n)", "", CONTAIN, "hidden_character"),
+    "length": Cut(
+        _CONTAIN, "        if self._left < 0:\n", "        if False:\n", CONTAIN, "too_long"
+    ),
+    "structured content is marked": Cut(
+        _CONTAIN,
+        "        one.data(structured)",
+        "        pass",
+        CONTAIN,
+        "structured_content_is_marked",
+    ),
+    "structured content as text": Cut(
+        _CONTAIN,
+        "            contained = _with_data_as_text(contained)",
+        "            pass",
+        CONTAIN,
+        "structured_content_is_marked",
+    ),
+    "results that are passed on": Cut(
+        _CONTAIN,
+        "_RESULTS.get(type(result)) or _inherited(type(result))",
+        "_RESULTS.get(type(result))",
+        CONTAIN,
+        "passed_on",
+    ),
+    "input requests in a result": Cut(
+        _CONTAIN,
+        "            return self._input_required(result)\n",
+        "            return result\n",
+        CONTAIN,
+        "input_requests_in_a_result",
+    ),
+    "the data of an error": Cut(
+        _CONTAIN,
+        "one.text(error.message), one.value(error.data)",
+        "one.text(error.message), error.data",
+        CONTAIN,
+        "data_of_an_error",
+    ),
+    # ------------------------------------------------------------ tasks
+    "states of tasks": Cut(
+        "host/requests.py",
+        "return state if contain is None else contain.task_state(state)",
+        "return state",
+        TASKS,
+        "says_about_a_task",
+    ),
+    "progress of tasks": Cut(
+        "host/requests.py",
+        "on_progress = contained_progress(on_progress, contain.text)",
+        "pass",
+        TASKS,
+        "says_about_a_task",
+    ),
+    "the first words about a task": Cut(
+        "host/requests.py",
+        "immediate = None if immediate is None else contain.text(immediate)",
+        "pass",
+        TASKS,
+        "says_about_a_task",
+    ),
+    "errors about tasks": Cut(
+        "host/requests.py",
+        "contained = error if contain is None else contain.failure(error)",
+        "contained = error",
+        TASKS,
+        "that_is_lost",
+    ),
+    "the error in a state": Cut(
+        _CONTAIN,
+        "if (error := self.error(sent)) is not sent:",
+        "if (error := sent) is not sent:",
+        TASKS,
+        "every_part_of_a_state",
+    ),
+    "the input requests in a state": Cut(
+        _CONTAIN,
+        "if (contained := self._input_required(required)) is not required:",
+        "if (contained := required) is not required:",
+        TASKS,
+        "every_part_of_a_state",
+    ),
+    "the result in a state": Cut(
+        _CONTAIN,
+        "        return raw if contained is result else Raw(encode(contained))",
+        "        return raw",
+        TASKS,
+        "every_part_of_a_state",
+    ),
+    "the tool in the record of a task": Cut(
+        "host/tasks.py",
+        "        found = await self._records.find(self.server, self.handle)\n",
+        "        found: HostTaskRecord | None = None\n",
+        TASKS,
+        "another_tool",
+    ),
+    "a handle of a task without a record": Cut(
+        "host/requests.py",
+        "if not task.is_confirmed and await self._runtime.hides_tools(task.server, context):",
+        "if False:",
+        TASKS,
+        "not_in_the_store",
+    ),
+    # ------------------------------------------------------------ containment in a host
+    "results": Cut(
+        "host/policy/guard.py",
+        "GuardedResult(result if contain is None else contain.contain(result), result)",
+        "GuardedResult(result, result)",
+        CONTAIN,
+        "any_part_of_a_policy",
+    ),
+    "definitions": Cut(
+        "host/policy/guard.py",
+        "listed if contain is None else contain_all(contain, listed)",
+        "listed",
+        CONTAIN,
+        "any_part_of_a_policy",
+    ),
+    "the instructions of a server": Cut(
+        "host/policy/guard.py",
+        "return text if contain is None else contain.text(text)",
+        "return text",
+        CONTAIN,
+        "any_part_of_a_policy",
+    ),
+    "errors": Cut(
+        "host/policy/guard.py",
+        "contained = contain.failure(error)",
+        "contained = error",
+        CONTAIN,
+        "error_of_a_server",
+    ),
+    "input requests": Cut(
+        "host/policy/input_review.py",
+        "input_request = self._containment.of(entry.key).input_request(input_request)",
+        "pass",
+        CONTAIN,
+        "what_a_server_asks",
+    ),
+    "log messages": Cut(
+        "host/servers/session.py",
+        "data = message.data if self._contain is None else self._contain(message.data)",
+        "data = message.data",
+        CONTAIN,
+        "any_part_of_a_policy",
+    ),
+    "progress": Cut(
+        "host/router.py",
+        "            message = contain(message)\n",
+        "            pass\n",
+        CONTAIN,
+        "any_part_of_a_policy",
+    ),
+    "containment beside a policy": Cut(
+        "host/host.py",
+        'containment or Containment("off" if is_bare else "neutralise")',
+        'containment or Containment("off")',
+        CONTAIN,
+        "any_part_of_a_policy",
+    ),
+    "keys that look alike": Cut(
+        _CONTAIN, "        if other != name:\n", "        if False:\n", CONTAIN, "look_alike"
+    ),
+}
+
+
+def test_each_cut_is_one_place_of_the_source_and_leaves_python() -> None:
+    for name, cut in CUTS.items():
+        check_fits(name, cut, "tests/host/policy")
+
+
+@pytest.mark.slow
+@pytest.mark.battery
+@pytest.mark.parametrize("name", CUTS)
+def test_a_check_that_is_taken_out_is_missed(name: str, tmp_path: Path) -> None:
+    check_missed(CUTS[name], tmp_path, "tests/host/policy")
