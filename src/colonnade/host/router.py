@@ -397,7 +397,7 @@ class HostRouter:
                 return HostResult(result, (), (listings, own))
             item = self.guard.named_item(CALL, "tool", own, server, arguments)
             found = await self._guarded(context, options, server, item, forwarded, ("tools", name))
-            return found._replace(tool=(listings, own))
+            return HostResult(found.result, (), (listings, own), found.untouched)
         finally:
             server.release()
 

@@ -354,8 +354,8 @@ CUTS: dict[str, Cut] = {
     # ------------------------------------------------------------ the guard
     "denied calls": Cut(
         "host/policy/admission.py",
-        "            raise denied(request, decision)\n        if self._pins",
-        "            pass\n        if self._pins",
+        "            raise denied(request, decision)\n        pins",
+        "            pass\n        pins",
         GUARD,
         "denied_by_its_arguments",
     ),

@@ -39,26 +39,25 @@ class Admission:
         steps.decided(decision)
         if decision.action == "deny":
             raise denied(request, decision)
-        if self._pins is not None:
-            await self._pins.check(server, item.kind, item.name, view.facts.principal)
+        pins, caller = self._pins, view.facts.principal
+        if pins is not None and pins.holds_any(server, item.kind, caller):
+            await pins.check(server, item.kind, item.name, caller)
         consent: Consent | None = None
         if decision.action == "ask":
             consent = await self.ask(steps, decision)
 
         async def check(call: SessionCall) -> None:
-            if self._pins is not None:
-                caller = view.facts.principal
-                await self._pins.check_session(call, server, item.kind, item.name, caller)
+            if pins is not None:
+                await pins.check_session(call, server, item.kind, item.name, caller)
             await self._check_again(view, server, item, steps, decision, consent)
             recorded = steps.executed(call)
             if recorded is not None:
                 await recorded
 
         def before_send(call: SessionCall) -> Awaitable[None] | None:
-            needs_list = (
-                self._pins is not None or consent is not None or self._decisions.uses_definitions
-            )
-            if needs_list or self._decisions.version != decision.policy_version:
+            is_accepted = pins is None or pins.accepts(call, server, item.kind, item.name)
+            needs_list = consent is not None or self._decisions.uses_definitions
+            if not is_accepted or needs_list or self._decisions.version != decision.policy_version:
                 return check(call)
             return steps.executed(call)  # as nearly always: nothing can have changed
 

@@ -160,18 +160,21 @@ class PinGuard:
 
     # ------------------------------------------------------------ requests
 
-    async def check(self, server: HostedServer, kind: str, name: str, caller: str) -> None:
-        """Check an item by the lists that were last read for its caller. Raises `Refused`."""
-        pinned = self.server(server)
-        if pinned.mode != "strict":
-            return
-        listings = server.listings(caller)
+    def holds_any(self, server: HostedServer, kind: str, caller: str) -> bool:
+        """Whether an item of this kind is held in the lists that were last read for a caller."""
+        if self.server(server).mode != "strict":
+            return False
+        lists = server.listings(caller).by_kind
         for one in _LISTS[kind]:
-            content = listings.by_kind[one].content
+            content = lists[one].content
             if content is not None and content.review is not None and content.review.held:
-                break
-        else:  # nothing is held, as nearly always
-            return
+                return True
+        return False
+
+    async def check(self, server: HostedServer, kind: str, name: str, caller: str) -> None:
+        """Check an item by the lists that were last read for its caller, which `holds_any`.
+        Raises `Refused`."""
+        pinned, listings = self.server(server), server.listings(caller)
         problem = self._problem(pinned, kind, name, self._cached(server, kind, caller))
         if not problem:
             return
@@ -183,21 +186,27 @@ class PinGuard:
         if problem:
             raise _refused(pinned, problem)
 
+    def accepts(self, call: SessionCall, server: HostedServer, kind: str, name: str) -> bool:
+        """Whether an item needs no check: its server has no pins, or the list of the session has
+        it as it was accepted, and need not be read again."""
+        if self.server(server).mode != "strict":
+            return True
+        if kind != "tool" or server.needs_read(call.session, "tools"):
+            return False
+        review = call.session.reviews["tools"][0]
+        return isinstance(review, ListReview) and review.allows(name)
+
     async def check_session(
         self, call: SessionCall, server: HostedServer, kind: str, name: str, caller: str
     ) -> None:
         """Check an item by the lists of the session that a request is about to be sent on, which
         are read if they were not, or may have changed. Raises `Refused`."""
-        pinned = self.server(server)
-        if pinned.mode != "strict":
+        if self.accepts(call, server, kind, name):
             return
-        if kind == "tool" and not server.needs_read(call.session, "tools"):
-            review = call.session.reviews["tools"][0]
-            if isinstance(review, ListReview) and review.allows(name):
-                return
         problem = await self._session_problem(call, server, kind, name, caller)
         if not problem:
             return
+        pinned = self.server(server)
         for one in _LISTS[kind]:
             review = call.session.reviews.get(one, (None, 0.0))[0]
             if await self._is_outdated(pinned, one, review):

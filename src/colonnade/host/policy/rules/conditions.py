@@ -307,7 +307,7 @@ class ValueComparison:
     """What a value must be: one of `equal` (patterns, numbers, booleans), within the bounds, and
     none of `excluded`. `present` alone is about whether there is a value."""
 
-    __slots__ = ("_bounds", "_equal", "_excluded", "_has_bounds", "present")
+    __slots__ = ("_bounds", "_equal", "_excluded", "_has_bounds", "_only_pattern", "present")
 
     def __init__(
         self,
@@ -322,10 +322,15 @@ class ValueComparison:
         self._has_bounds = any(one is not None for one in bounds)
         self._excluded = excluded
         self.present: bool | None = present
+        # As most are: one pattern for a string.
+        only = equal[0] if len(equal) == 1 and not excluded and not self._has_bounds else None
+        self._only_pattern = only if isinstance(only, TextPattern) else None
 
     def readings(self, value: Any, *, strict: bool) -> int:
         """The readings in which a value meets it; with `strict` a string counts as the number that
         it is, since a server may read it so."""
+        if self._only_pattern is not None:
+            return self._only_pattern.readings(value) if isinstance(value, str) else 0
         found = EVERY_READING
         if self._equal:
             found = _equal(self._equal, value, strict=strict)

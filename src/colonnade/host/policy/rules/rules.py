@@ -315,8 +315,8 @@ class Policy:
         conditions = [
             each for one in self.rules if isinstance(one, Rule) for each in one.conditions
         ]
-        has_functions = any(isinstance(one, FunctionRule) for one in self.rules)
-        self.uses_definitions: bool = has_functions or any(
+        self.has_functions: bool = any(isinstance(one, FunctionRule) for one in self.rules)
+        self.uses_definitions: bool = self.has_functions or any(
             isinstance(one, AnnotationCondition) for one in conditions
         )
         self._uses_claims = any(isinstance(one, ClaimCondition) for one in conditions)
@@ -349,14 +349,14 @@ class Policy:
 
     def prepare(self, request: PolicyRequest) -> "PreparedRules":
         """The rules that can match requests with these facts, whatever their arguments are."""
-        candidates: list[tuple[AnyRule, int]] = []
+        candidates: list[RuleCandidate] = []
         for rule in self.rules:
             if isinstance(rule, FunctionRule):
-                candidates.append((rule, EVERY_READING))
+                candidates.append(RuleCandidate(rule, EVERY_READING, self.label_of(rule)))
                 continue
             found = rule.readings(request, without_arguments=True)
             if found:
-                candidates.append((rule, found))
+                candidates.append(RuleCandidate(rule, found, self.label_of(rule)))
             if found == EVERY_READING and not rule.on_arguments:
                 break
         return PreparedRules(self, tuple(candidates))
@@ -436,17 +436,28 @@ def denial_of_calls(why: str) -> Policy:
     return Policy([FunctionRule(lambda _: "deny", name=why, version=why, arguments=True)])
 
 
+class RuleCandidate(NamedTuple):
+    """A rule that is left for a tool and a caller, the readings in which the rest of it matches,
+    and its label."""
+
+    rule: AnyRule
+    readings: int
+    label: str
+
+
 class PreparedRules:
     """The rules that are left for a tool and a caller: only arguments decide now."""
 
-    def __init__(self, policy: Policy, candidates: tuple[tuple[AnyRule, int], ...]) -> None:
+    def __init__(self, policy: Policy, candidates: tuple[RuleCandidate, ...]) -> None:
         self._policy = policy
         self._candidates = candidates
         # Without conditions on arguments there is one decision.
         self._is_fixed = all(
-            isinstance(rule, Rule) and not rule.on_arguments for rule, _ in candidates
+            isinstance(one.rule, Rule) and not one.rule.on_arguments for one in candidates
         )
         self._decision: Decision | None = None
+        # Of policies without functions, by the rule that decides and how: as many as candidates.
+        self._decisions: dict[tuple[str, str, bool, bool], Decision] = {}
 
     def decide(self, request: PolicyRequest) -> Decision:
         """What the rules say of a request. Never raises."""
@@ -460,7 +471,7 @@ class PreparedRules:
     def _decided(self, request: PolicyRequest) -> Decision:
         open_readings = EVERY_READING
         found: list[tuple[Action, str]] = []
-        for rule, most in self._candidates:
+        for rule, most, label in self._candidates:
             if isinstance(rule, FunctionRule):
                 action, readings = rule.call(request), open_readings
             else:
@@ -472,7 +483,7 @@ class PreparedRules:
                 action = rule.action
             if action is None:
                 continue
-            found.append((action, self._policy.label_of(rule)))
+            found.append((action, label))
             open_readings &= ~readings
             if not open_readings:
                 break
@@ -482,8 +493,14 @@ class PreparedRules:
         action, label = found[0]
         if len(found) > 1:
             action, label = max(found, key=lambda one: _STRICTNESS[one[0]])
-        decision = self._decision_of(request, action, label, several=len(found) > 1)
-        return msgspec.structs.replace(decision, is_default=True) if is_default else decision
+        key = action, label, len(found) > 1, is_default
+        decision = self._decisions.get(key)
+        if decision is None:
+            decision = self._decision_of(request, action, label, several=len(found) > 1)
+            decision = replace(decision, is_default=is_default)
+            if not self._policy.has_functions:
+                self._decisions[key] = decision
+        return decision
 
     def _decision_of(
         self, request: PolicyRequest, action: Action, label: str, *, several: bool
