@@ -74,7 +74,7 @@ class Everything:
         return [one for one in ("Ada", "Alan", "Grace") if one.startswith(typed)]
 
 
-@crosses("a call")
+@crosses("call")
 @live
 async def test_a_call_crosses(golden: Golden, rewrite_transcripts: bool) -> None:
     server = Everything().server
