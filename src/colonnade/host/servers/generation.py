@@ -268,6 +268,14 @@ class HostedServer:
         self._has_bare_output = manifest.has_bare_output
         self.listings(caller or "").preload(manifest)
 
+    def forget_lists(self) -> None:
+        """Use no list that was read before."""
+        for owner, one in list(self._listings.items()):
+            if one.is_loading:
+                one.forget()
+            else:
+                del self._listings[owner]
+
     def _forget_one(self) -> None:
         if len(self._listings) >= MAX_CALLERS:
             idle = (owner for owner, one in self._listings.items() if not one.is_loading)

@@ -54,6 +54,8 @@ from colonnade.host.servers.manifest import ServerManifest
 from colonnade.host.servers.naming import NAME_LIMIT, NameIndex, QualifiedName
 from colonnade.host.servers.session import HostedSession, SessionCall
 from colonnade.protocol import types as t
+from colonnade.protocol.forwarded import RawItem, raw_item_steps
+from colonnade.protocol.json_checks import DECODE_ERRORS
 from colonnade.protocol.schema.validate import Validator
 
 if TYPE_CHECKING:  # few tools mirror arguments
@@ -62,6 +64,13 @@ if TYPE_CHECKING:  # few tools mirror arguments
 log: logging.Logger = logging.getLogger("colonnade.host")
 
 ListKind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
+
+LIST_TYPES: Mapping[ListKind, type[t.ProtocolType]] = {
+    "tools": t.ListToolsResult,
+    "prompts": t.ListPromptsResult,
+    "resources": t.ListResourcesResult,
+    "templates": t.ListResourceTemplatesResult,
+}
 
 # How long a list of all servers waits for one server. A server that has to be installed first goes
 # on starting, and is there the next time.
@@ -412,7 +421,9 @@ class ListedItems(Generic[H, N]):
     """The items of one list: `items` for clients that connect to the host, `hosted` for programs,
     both by qualified name or URI. `names` has the qualified names, for tools and prompts, and
     `definitions` the items as the server wrote them, if the list was reviewed; `review` is what
-    the review of pinned definitions found. `hints` are the cache hints that came with the list."""
+    the review of pinned definitions found. `hints` are the cache hints that came with the list.
+    `raw` has the bytes of items that are shown as the server wrote them, by the identity of the
+    item."""
 
     def __init__(
         self,
@@ -429,6 +440,7 @@ class ListedItems(Generic[H, N]):
         self.names = names
         self.definitions: Mapping[str, N] = items if definitions is None else definitions
         self.hints = hints
+        self.raw: Mapping[int, RawItem] = {}
         # When it was read, for the age of the hints.
         self.read_at: float = _now()
         self._param_headers: dict[str, tuple[ParamHeader, ...]] = {}
@@ -475,6 +487,7 @@ class VisibleItems(ListedItems[H, N]):
             hosted, items, listed.names, listed.hints, listed.definitions, listed.review
         )
         self.read_at: float = listed.read_at
+        self.raw: Mapping[int, RawItem] = listed.raw
 
     def find(self, name: str) -> QualifiedName | None:
         """What a qualified name or an alias stands for, if the caller knows it."""
@@ -532,10 +545,36 @@ class ListSource:
 
 class ReviewedItems(NamedTuple):
     """A list after its review: the items to show in its place, and what the review of pinned
-    definitions found."""
+    definitions found. `may_pass` is whether the bytes of an item may be passed on in its place; all
+    of them without it."""
 
     items: Sequence[Any]
     review: DefinitionReview | None = None
+    may_pass: Callable[[Raw], bool] | None = None
+
+
+def raw_steps(
+    kind: ListKind,
+    unchanged: Sequence[tuple[str, t.ProtocolType, str | None]],
+    source: ListSource,
+    may_pass: Callable[[Raw], bool] | None,
+) -> Steps[Mapping[int, RawItem]]:
+    """The bytes of the items of a list that are shown as they were written, by their identity:
+    each with its name or URI on the server, and its qualified name."""
+    if source.session is None:
+        return {}
+    revision = source.session.client.peer.revision
+    try:
+        written = yield from raw_item_steps(source.pages, LIST_TYPES[kind])
+    except DECODE_ERRORS:  # in a member that no type has, which the decoder of the list has skipped
+        return {}
+    found: dict[int, RawItem] = {}
+    for own, item, name in unchanged:
+        raw = written.get(own)
+        if raw is not None and (may_pass is None or may_pass(raw)):
+            found[id(item)] = RawItem(item, raw, revision, name)
+        yield
+    return found
 
 
 # Reviews a list that has just been read, for a caller.
@@ -653,6 +692,12 @@ class ServerListings:
         for listing in self.by_kind.values():
             listing.mark_stale()
 
+    def forget(self) -> None:
+        """Drop all lists that were read; those that are being requested are not."""
+        for listing in self.by_kind.values():
+            listing.content = None
+            listing.mark_stale()
+
     @property
     def is_loading(self) -> bool:
         """Whether a list is being requested."""
@@ -768,11 +813,14 @@ class ServerListings:
         host_type: Any,
         source: ListSource,
     ) -> ListedItems[Any, N]:
-        shown, review = await self._reviewed(kind, caller, listed, source)
-        items = await run_cooperatively(self._uri_steps(shown, uri_of, host_type))
-        items.review, items.hints = review, cache_hints(listed)
+        reviewed = await self._reviewed(kind, caller, listed, source)
+        items = await run_cooperatively(self._uri_steps(reviewed.items, uri_of, host_type))
+        items.review, items.hints = reviewed.review, cache_hints(listed)
         if self._review is not None:
             items.definitions = {uri_of(one): one for one in reversed(listed)}
+        own = set(map(id, listed))
+        unchanged = [(uri, one, None) for uri, one in items.items.items() if id(one) in own]
+        items.raw = await run_cooperatively(raw_steps(kind, unchanged, source, reviewed.may_pass))
         return items
 
     def _uri_steps(
@@ -796,12 +844,19 @@ class ServerListings:
         host_type: Any,
         source: ListSource,
     ) -> ListedItems[Any, Any]:
-        shown, review = await self._reviewed(kind, caller, listed, source)
-        items = await run_cooperatively(self._name_steps(shown, host_type))
-        items.review, items.hints = review, cache_hints(listed)
+        reviewed = await self._reviewed(kind, caller, listed, source)
+        items = await run_cooperatively(self._name_steps(reviewed.items, host_type))
+        items.review, items.hints = reviewed.review, cache_hints(listed)
+        first = {one.name: one for one in reversed(listed)}
         if self._review is not None and items.names is not None:
-            first = {one.name: one for one in reversed(listed)}
             items.definitions = {name.name: first[name.own] for name in items.names}
+        shown = {one.name: one for one in reversed(reviewed.items)}
+        unchanged = [
+            (name.own, items.items[name.name], name.name)
+            for name in items.names or ()
+            if shown[name.own] is first[name.own]
+        ]
+        items.raw = await run_cooperatively(raw_steps(kind, unchanged, source, reviewed.may_pass))
         return items
 
     def _name_steps(self, listed: Sequence[Any], host_type: Any) -> Steps[ListedItems[Any, Any]]:
