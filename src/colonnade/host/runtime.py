@@ -455,7 +455,11 @@ class HostRuntime:
             return ReviewedItems(listed)
         servers = self.generation.servers
         reviewed = await self.guard.review(server, kind, listed, source, servers)
-        return reviewed._replace(may_pass=lambda raw: not self.hides_text(server.key, raw))
+
+        def may_pass(raw: Raw) -> bool:
+            return not self.hides_text(server.key, raw)
+
+        return reviewed._replace(may_pass=may_pass)
 
     def _list_request(self, method: str, caller: str) -> LocalRequestContext:
         """The request for a list, which the host makes in the session of a caller."""

@@ -245,6 +245,7 @@ class HostedServer:
             is_common=self._is_common,
             is_process=self._is_process,
             has_bare_output=self._has_bare_output,
+            revision=listings.revision,
             tools=listings.own_items("tools"),
             prompts=listings.own_items("prompts"),
             resources=listings.own_items("resources"),
