@@ -355,13 +355,15 @@ class Conversation(Protocol):
         headers: Iterable[tuple[str, str]] = (),
         probing: Revision | None = None,
         declared: "InputCapabilities | None" = None,
+        owner: "InputResponder | None" = None,
     ) -> Raw:
         """Send a request and wait for its raw result; cancelling the call cancels the request.
 
         Each progress notification is passed to `on_progress` and restarts the timeout; `headers`
         mirror arguments and are sent over HTTP only; `probing` is a revision that the server may
         not support; `declared` are the input capabilities of this request, if they are not those of
-        the client.
+        the client. Requests and notifications of the server that come on the stream of this request
+        alone, over HTTP, have its `owner`.
         """
         ...
 

@@ -13,6 +13,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL
 from gateway.cell_pictures import picture
+from gateway.conversations import Golden, crosses
 from gateway.recorded import NEW, OLD, Cell, recorded
 from live import live
 
@@ -103,87 +104,106 @@ async def called(cell: Cell, client: Client, tool: str, **arguments: Any) -> str
     return result.text
 
 
-@pytest.mark.parametrize(("downstream", "upstream"), CELLS)
+@crosses("form")
 @live
-async def test_a_form_crosses(downstream: str, upstream: str) -> None:
+async def test_a_form_crosses(golden: Golden, rewrite_transcripts: bool) -> None:
     user = User()
-    async with recorded(asking(), upstream=upstream, downstream=downstream, **SETTINGS) as cell:
+    async with recorded(
+        asking(), upstream=golden.upstream, downstream=golden.downstream, **SETTINGS
+    ) as cell:
         client = await cell.connect(user.callbacks())
         assert await called(cell, client, "book", who="Ada") == "Ada: 12A"
         assert user.forms == ["Which seat for Ada?"]
         by_request = bool(cell.client_wire.said(Side.SERVER, "elicitation/create"))
-        assert by_request == (downstream == OLD)
+        assert by_request == (golden.downstream == OLD)
         by_request = bool(cell.server_wire.said(Side.SERVER, "elicitation/create"))
-        assert by_request == (upstream == OLD)
+        assert by_request == (golden.upstream == OLD)
+        golden.compare(cell, rewrite=rewrite_transcripts)
 
 
-@pytest.mark.parametrize(("downstream", "upstream"), CELLS)
+@crosses("URL by request")
 @live
-async def test_a_url_elicitation_crosses(downstream: str, upstream: str) -> None:
+async def test_a_url_elicitation_crosses(golden: Golden, rewrite_transcripts: bool) -> None:
     user = User()
-    async with recorded(asking(), upstream=upstream, downstream=downstream, **SETTINGS) as cell:
+    async with recorded(
+        asking(), upstream=golden.upstream, downstream=golden.downstream, **SETTINGS
+    ) as cell:
         client = await cell.connect(user.callbacks())
         assert await called(cell, client, "pay") == "paid"
         assert user.urls == [URL]
         sent = cell.client_wire.said(Side.SERVER, "elicitation/create")
         done = cell.client_wire.said(Side.SERVER, "notifications/elicitation/complete")
-        if downstream == OLD:  # where it has an id, and its completion is notified
+        if golden.downstream == OLD:  # where it has an id, and its completion is notified
             assert sent[0]["elicitationId"].startswith("s/")
             assert done == [{"elicitationId": sent[0]["elicitationId"]}]
         else:
             assert sent == done == []
+        golden.compare(cell, rewrite=rewrite_transcripts)
 
 
-@pytest.mark.parametrize(("downstream", "upstream"), CELLS)
+@crosses("URL by error")
 @live
 async def test_a_url_elicitation_that_an_error_requires_crosses(
-    downstream: str, upstream: str
+    golden: Golden, rewrite_transcripts: bool
 ) -> None:
     user = User()
-    async with recorded(asking(), upstream=upstream, downstream=downstream, **SETTINGS) as cell:
+    async with recorded(
+        asking(), upstream=golden.upstream, downstream=golden.downstream, **SETTINGS
+    ) as cell:
         client = await cell.connect(user.callbacks())
         assert await called(cell, client, "pay_first") == "paid"
         assert user.urls == [URL]
         errors = [error["code"] for error in cell.server_wire.errors(Side.SERVER)]
-        assert errors == ([-32042] if upstream == OLD else [])
+        assert errors == ([-32042] if golden.upstream == OLD else [])
         # A client of the same revision gets the error; one that is asked in results gets a result.
         passed = [error["code"] for error in cell.client_wire.errors(Side.SERVER)]
-        assert passed == ([-32042] if upstream == downstream == OLD else [])
+        assert passed == ([-32042] if golden.upstream == golden.downstream == OLD else [])
         assert cell.gateway._bridge.held.count == 0
+        golden.compare(cell, rewrite=rewrite_transcripts)
 
 
-@pytest.mark.parametrize(("downstream", "upstream"), CELLS)
+@crosses("sampling")
 @live
-async def test_sampling_crosses(downstream: str, upstream: str) -> None:
+async def test_sampling_crosses(golden: Golden, rewrite_transcripts: bool) -> None:
     user = User()
-    async with recorded(asking(), upstream=upstream, downstream=downstream, **SETTINGS) as cell:
+    async with recorded(
+        asking(), upstream=golden.upstream, downstream=golden.downstream, **SETTINGS
+    ) as cell:
         client = await cell.connect(user.callbacks())
         assert await called(cell, client, "think") == "a thought"
         assert len(user.samples) == 1
+        golden.compare(cell, rewrite=rewrite_transcripts)
 
 
-@pytest.mark.parametrize("mode", ["required", "none"])
-@pytest.mark.parametrize(("downstream", "upstream"), CELLS)
+@crosses("sampling with tools")
 @pytest.mark.spec("R0650", "R0651", "R0687", "R0688")
 @live
 async def test_sampling_with_tools_crosses_with_its_tool_choice(
-    downstream: str, upstream: str, mode: Literal["required", "none"]
+    golden: Golden, rewrite_transcripts: bool
 ) -> None:
     user = User()
-    async with recorded(asking(), upstream=upstream, downstream=downstream, **SETTINGS) as cell:
+    cells = recorded(asking(), upstream=golden.upstream, downstream=golden.downstream, **SETTINGS)
+    modes: tuple[Literal["required", "none"], ...] = ("required", "none")
+    async with cells as cell:
         client = await cell.connect(user.callbacks())
-        await called(cell, client, "use", mode=mode)
-        (asked,) = user.samples
-        assert [tool.name for tool in asked.tools or ()] == ["look"]
-        assert asked.tool_choice == t.ToolChoice(mode=mode)
+        for mode in modes:
+            await called(cell, client, "use", mode=mode)
+            asked = user.samples.pop()
+            assert user.samples == []
+            assert [tool.name for tool in asked.tools or ()] == ["look"]
+            assert asked.tool_choice == t.ToolChoice(mode=mode)
+        golden.compare(cell, rewrite=rewrite_transcripts)
 
 
-@pytest.mark.parametrize(("downstream", "upstream"), CELLS)
+@crosses("roots")
 @live
-async def test_roots_of_the_caller_cross(downstream: str, upstream: str) -> None:
-    async with recorded(asking(), upstream=upstream, downstream=downstream, **SETTINGS) as cell:
+async def test_roots_of_the_caller_cross(golden: Golden, rewrite_transcripts: bool) -> None:
+    async with recorded(
+        asking(), upstream=golden.upstream, downstream=golden.downstream, **SETTINGS
+    ) as cell:
         client = await cell.connect(User().callbacks())
         assert FOLDER.as_uri() in await called(cell, client, "where")
+        golden.compare(cell, rewrite=rewrite_transcripts)
 
 
 @pytest.mark.parametrize(("downstream", "upstream"), CELLS)

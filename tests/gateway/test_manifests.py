@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from colonnade import Gateway, Host, Server, connect
 from colonnade.host.config.inline import entry_of
@@ -145,7 +146,8 @@ async def test_a_manifest_that_cannot_be_read_is_left_out() -> None:
     async with Host({"s": server}) as host, connect(Gateway(host, store=store)) as client:
         await client.list_tools()
     (key,) = await store.names(SERVER_PRINCIPAL, "manifest ", "", 10)
-    for broken in (b"", b"[1]", b'{"capabilities": 1}'):
+    item = b'{"capabilities": {"tools": {}}, "is_common": true, "tools": [{"name": 1}]}'
+    for broken in (b"", b"[1]", b'{"capabilities": 1}', item):
         await store.put(SERVER_PRINCIPAL, key, broken, None)
         async with Host({"s": server}) as host, connect(Gateway(host, store=store)) as client:
             assert len(await client.list_tools()) == 1
@@ -153,7 +155,7 @@ async def test_a_manifest_that_cannot_be_read_is_left_out() -> None:
 
 @live
 async def test_a_manifest_for_all_callers_is_not_used_for_a_server_with_their_credentials() -> None:
-    tool = t.Tool(name="one", input_schema={"type": "object"})
+    tool = Raw(b'{"name":"one","inputSchema":{"type":"object"}}')
     manifest = ServerManifest(
         capabilities=t.ServerCapabilities(), is_common=True, tools=[tool], instructions="x"
     )

@@ -39,6 +39,7 @@ from colonnade.ports import (
     ClientTransport,
     ConnectionEvents,
     Conversation,
+    InputResponder,
     ProgressCallback,
     RequestContext,
 )
@@ -298,9 +299,11 @@ class ManagedConnection:
         on_progress: ProgressCallback | None = None,
         headers: Headers = (),
         declared: InputCapabilities | None = None,
+        owner: InputResponder | None = None,
     ) -> Raw:
         """Send a request and return the raw result; reconnects and retries if that is safe.
-        `declared` are the input capabilities of this request, if they are not the client's."""
+        `declared` are the input capabilities of this request, if they are not the client's;
+        `owner` is whose request it is."""
         pinged = self.pinged
         if pinged:
             self.busy += 1
@@ -320,6 +323,7 @@ class ManagedConnection:
                     on_progress=on_progress,
                     headers=headers,
                     declared=declared,
+                    owner=owner,
                 )
             except ColonnadeError as error:
                 await self._recover(method, conversation, error)
@@ -330,6 +334,7 @@ class ManagedConnection:
                 on_progress=on_progress,
                 headers=headers,
                 declared=declared,
+                owner=owner,
             )
         finally:
             if pinged:

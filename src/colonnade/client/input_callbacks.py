@@ -117,7 +117,9 @@ class InputCallbacks:
         try:
             if exchange.input_request is None:
                 raise Fault(FaultKind.METHOD_NOT_FOUND, f"method not found: {exchange.method.name}")
-            return exchange.settle(await self.respond(exchange.input_request))
+            # One that came on the stream of a request is answered by the owner of that.
+            responder: InputResponder = exchange.owner or self
+            return exchange.settle(await responder.respond(exchange.input_request))
         except Declined as no:
             request.fault = Fault(FaultKind.USER_REJECTED, str(no) or "the user declined")
         except Fault as fault:

@@ -441,10 +441,12 @@ class BaseClient:
         self._check_loop()
         responder: InputResponder = self._callbacks
         principal, level, origin, declared = "", self._level, None, None
+        owner: InputResponder | None = None
         relay = relay_errors = False
         cacheable = method in CACHEABLE and not is_retry(params)
         if caller is not None:
             responder, principal, level = caller.answers, caller.principal, caller.log_level
+            owner = responder
             relay, relay_errors, origin = caller.relay, caller.relay_errors, caller.origin
             declared = caller.declared  # without effect in a session, which has declared them once
         if cacheable and not fresh:
@@ -462,7 +464,7 @@ class BaseClient:
             sent = params if level is None else self._with_level(params, level)
             try:
                 pending = self._connection.request(
-                    method, sent, seconds, progressed, headers, declared
+                    method, sent, seconds, progressed, headers, declared, owner
                 )
                 # The first request has its own timeout, and most calls have no rounds.
                 raw = await (pending if rounds is None else rounds.wait_for_server(pending))

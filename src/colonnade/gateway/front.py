@@ -34,8 +34,9 @@ from colonnade.host.view import HostView
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import CallerLost
-from colonnade.protocol.forwarded import code_for, kind_of
+from colonnade.protocol.forwarded import RawItem, ResultOrigin, code_for, kind_of
 from colonnade.protocol.http.param_headers import check_params
+from colonnade.protocol.jsonrpc import NOTHING
 from colonnade.protocol.link.in_flight import ByteBudget
 from colonnade.protocol.negotiation import Callers, Identity
 from colonnade.protocol.revision import Revisions
@@ -111,6 +112,8 @@ class GatewayFront:
             origin = exchange.origin
             if origin is None:
                 return exchange.settle(result)
+            if origin.raw and self._host.hides_text(origin.server, origin.raw):
+                origin.raw = NOTHING  # in a member that nothing has looked at
             return exchange.settle_forwarded(
                 result, origin, is_inspected=self._host.inspects_results
             )
@@ -175,11 +178,11 @@ class GatewayFront:
         if self._host.inspects_results and isinstance(result, t.ListResult):
             # A middleware may show each caller something else (R1029).
             result = replace(result, cache_scope="private")
+        result = self._pages.cut(request, position, result)
         if isinstance(result, t.ListToolsResult) and any(tool.execution for tool in result.tools):
             # A gateway has no tasks: it waits for the result of a tool that runs as one.
-            tools = [replace(tool, execution=None) for tool in result.tools]
-            result = replace(result, tools=tools)
-        return self._pages.cut(request, position, result)
+            result = _without_execution(result, request.exchange.origin)
+        return result
 
     async def _call_tool(self, request: RequestContext) -> t.ProtocolType:
         exchange, headers = request.exchange, request.headers
@@ -229,6 +232,24 @@ class GatewayFront:
         """End open subscriptions."""
         for listener in self._listeners:
             listener.end("the gateway is shutting down; listen again")
+
+
+def _without_execution(result: t.ListToolsResult, origin: ResultOrigin | None) -> t.ListToolsResult:
+    """A list of tools that does not say how they may be run as tasks."""
+    written = origin.items if origin is not None else None
+    passed: dict[int, RawItem] = {}
+    tools: list[t.Tool] = []
+    for tool in result.tools:
+        raw = written.get(id(tool)) if written is not None else None
+        if tool.execution is not None:
+            tool = replace(tool, execution=None)
+            raw = raw.replaced(tool, "execution") if raw is not None else None
+        tools.append(tool)
+        if raw is not None:
+            passed[id(tool)] = raw
+    if origin is not None:
+        origin.items = passed
+    return replace(result, tools=tools)
 
 
 def _without_output(error: ColonnadeError) -> str:

@@ -15,7 +15,7 @@ from hashlib import sha256
 
 import msgspec
 
-from colonnade.errors import ColonnadeError
+from colonnade.errors import ColonnadeError, Fault
 from colonnade.host.host import Host
 from colonnade.host.servers.manifest import ServerManifest
 from colonnade.ports import SERVER_PRINCIPAL, Store
@@ -61,7 +61,10 @@ class GatewayManifests:
             if manifest is not None and raw is not None:
                 self._saved[principal, server] = sha256(raw).digest()
                 caller = None if principal == SERVER_PRINCIPAL else principal
-                self._host.use_manifest(server, manifest, caller)
+                try:
+                    self._host.use_manifest(server, manifest, caller)
+                except Fault as fault:
+                    log.warning("a list of server %r in its manifest: %s", server, fault)
 
     def _key(self, server: str) -> str:
         fingerprint = self._host.fingerprint(server)

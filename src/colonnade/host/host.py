@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, get_args
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from colonnade.client.connect import Target, client_info
@@ -461,6 +462,11 @@ class Host(HostRequests):
         """Whether a middleware or the guard may have looked at a result: what they saw is what is
         passed on."""
         return self._runtime.has_middleware or self._runtime.guard is not None
+
+    def hides_text(self, server: str, raw: Raw) -> bool:
+        """Whether what a server wrote has hidden text in it that is contained, in any member: such
+        bytes are not passed on."""
+        return self._runtime.hides_text(server, raw)
 
     def add_middleware(self, middleware: Middleware) -> Middleware:
         """Add a middleware inside those that are there."""

@@ -359,7 +359,11 @@ class HostRouter:
             if self.guard is not None:
                 await self.guard.recheck(generation.servers.values(), kind, caller)
             gathered = await generation.gather(kind, caller, self._wait_s, fresh=fresh, view=view)
-        return generation.visible_lists(gathered, kind, view), merged_hints(gathered)
+        lists = generation.visible_lists(gathered, kind, view)
+        if options is None:  # the list is passed on to a client that connected
+            items = {key: raw for listed in lists for key, raw in listed.raw.items()}
+            request.exchange.origin = ResultOrigin("", items=items)
+        return lists, merged_hints(gathered)
 
     def _view(self, request: RequestContext) -> ListView | None:
         return None if self.guard is None else self.guard.view(request)

@@ -6,12 +6,22 @@ the others are drained in the background. `watch` callbacks are called once for 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
+import msgspec
 from msgspec import Raw
 
 from colonnade.client.input_callbacks import CallbackQueue
@@ -42,6 +52,7 @@ from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import NO_INPUT, InputCapabilities, InputRequest
 from colonnade.protocol.input_requests import InputRequestKind as InputKind
+from colonnade.protocol.json_checks import DECODE_ERRORS
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import Revision
 
@@ -248,6 +259,23 @@ class HostRuntime:
         """What contains hidden text of a server; None if nothing does."""
         return self.guard.contain(key) if self.guard is not None else None
 
+    def hides_text(self, key: str, raw: Raw) -> bool:
+        """Whether hidden text is anywhere in what a server wrote, that is contained: also in
+        members that no type has, which nothing else looks at."""
+        containment = self.containment(key)
+        if containment is None or containment.mode == "off":
+            return False
+        from colonnade.host.policy.containment import find_hidden, is_plain
+
+        written = bytes(raw)
+        if _ESCAPES.search(written) is None and is_plain(written.decode()):
+            return False
+        try:
+            value: object = msgspec.json.decode(written)
+        except (*DECODE_ERRORS, ValueError):  # a number that this program cannot hold
+            return True
+        return any(find_hidden(one) for one in _strings(value))
+
     @asynccontextmanager
     async def session(
         self, server: str, context: RequestContext, tool: str | None = None, method: str = ""
@@ -425,7 +453,13 @@ class HostRuntime:
     ) -> ReviewedItems:
         if self.guard is None:
             return ReviewedItems(listed)
-        return await self.guard.review(server, kind, listed, source, self.generation.servers)
+        servers = self.generation.servers
+        reviewed = await self.guard.review(server, kind, listed, source, servers)
+
+        def may_pass(raw: Raw) -> bool:
+            return not self.hides_text(server.key, raw)
+
+        return reviewed._replace(may_pass=may_pass)
 
     def _list_request(self, method: str, caller: str) -> LocalRequestContext:
         """The request for a list, which the host makes in the session of a caller."""
@@ -447,6 +481,7 @@ class HostRuntime:
             self.guard = PolicyGuard(containment=Containment("neutralise"))
             for one in self.generation.servers.values():
                 self.guard.add_server(one.entry)
+                one.forget_lists()  # they were not reviewed
             for router in self._routers:
                 router.guard = self.guard
         return self.guard.set_rules(rules)
@@ -549,6 +584,25 @@ class HostRuntime:
         if servers:
             await asyncio.gather(*(one.close() for one in servers))
         await self._callbacks.close()
+
+
+# Characters that JSON may have as an escape, and that `is_plain` would report.
+_ESCAPES = re.compile(rb"\\[ubfr]")
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Every string in a JSON value, names of members too."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            members = cast("dict[str, object]", one)
+            yield from members
+            left.extend(members.values())
+        elif isinstance(one, list):
+            left.extend(cast("list[object]", one))
 
 
 def _checked(middleware: Middleware) -> Middleware:

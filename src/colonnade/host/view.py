@@ -7,6 +7,8 @@ show is unknown in it.
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from msgspec import Raw
+
 from colonnade.errors import InvalidArgument
 from colonnade.host.runtime import HostRuntime, ListChanges, OnChange, ResourceFilter
 from colonnade.host.servers.generation import Generation
@@ -61,6 +63,10 @@ class HostView:
     def inspects_results(self) -> bool:
         """Whether a middleware or the guard may have looked at a result."""
         return self._runtime.has_middleware or self._runtime.guard is not None
+
+    def hides_text(self, server: str, raw: Raw) -> bool:
+        """See `Host.hides_text`."""
+        return self._runtime.hides_text(server, raw)
 
     @property
     def policy(self) -> "RuleSet | None":

@@ -93,6 +93,7 @@ class Exchange(Struct, eq=False):
     whether this side declared logging (R0153). `scopes` are the scopes of the caller's credentials,
     None if they are not checked. `token` caches `progress_token`. `record` is that of telemetry.
     `origin` is where the outcome comes from, if the request was forwarded to another server.
+    `owner` is whose request it is on whose stream this one came, if the transport has such streams.
     """
 
     request: Request
@@ -110,6 +111,7 @@ class Exchange(Struct, eq=False):
     token: t.ProgressToken | UnsetType | None = UNSET
     record: RequestRecord | None = None
     origin: "ResultOrigin | None" = None
+    owner: Any = None
 
     def __repr__(self) -> str:
         return f"Exchange({self.method.name}, id={self.request.id!r}, settled={self.settled})"

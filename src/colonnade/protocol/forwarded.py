@@ -2,14 +2,15 @@
 
 Between equal revisions the bytes of a result are passed on, so that members which this version does
 not know arrive unchanged, and a large result is never decoded as a whole. Between others the result
-is encoded for the revision of the client. The `_meta` of a hop is made anew either way.
+is encoded for the revision of the client. The `_meta` of a hop is made anew either way. The same
+holds for each item of a list, which has the name that it has here.
 
-Rules: no I/O. Bytes are passed on only for the very result that they were decoded as: one that a
-middleware has replaced is encoded.
+Rules: no I/O. Bytes are passed on only for the very result, or item, that they were decoded as: one
+that a middleware has replaced is encoded.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, cast
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any, ClassVar, Final, NamedTuple, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 from colonnade.errors import FaultKind
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.downgrade import wraps
-from colonnade.protocol.codec.encode import COMPLETE, PRIVATE, STALE_MS, Encoder
+from colonnade.protocol.codec.encode import COMPLETE, PRIVATE, STALE_MS, Encoder, encode_finite
 from colonnade.protocol.json_checks import DECODE_ERRORS, has_duplicate_members
 from colonnade.protocol.jsonrpc import NOTHING, encode, encode_result
 from colonnade.protocol.revision import OutputRoot, Revision
@@ -91,6 +92,8 @@ class ResultOrigin(Struct):
     `outcome` is the result or the exception that this is about; `raw` is the result as the server
     wrote it, and `decoded` what it was decoded as. `find_tool` returns the tool that was called, as
     it is listed. With `is_private` a result is for one caller only, whatever its server says.
+    `items` has those of a list as their servers wrote them, by the identity of the decoded item;
+    a list of several servers has no `server`.
     """
 
     server: str
@@ -100,6 +103,7 @@ class ResultOrigin(Struct):
     outcome: object = None
     find_tool: Callable[[], t.Tool | None] | None = None
     is_private: bool = False
+    items: "Mapping[int, RawItem] | None" = None
 
     def received(self, revision: Revision, raw: Raw, result: object) -> None:
         """The server has responded with this result."""
@@ -122,6 +126,8 @@ def encode_forwarded(
 ) -> bytes:
     """The response with a result that has come from another server. `is_inspected` is whether
     something has looked at it: what another decoder could read differently is then encoded anew."""
+    if origin.items is not None:
+        return encode_list(encoder, raw_id, result, origin.items, is_inspected=is_inspected)
     if (
         origin.raw
         and origin.outcome is result
@@ -177,6 +183,92 @@ def _wraps(encoder: Encoder, result: t.ProtocolType, origin: ResultOrigin) -> bo
         return None
     tool = origin.find_tool()
     return wraps(tool, encoder.revision) if tool is not None else None
+
+
+# ---------------------------------------------------------------- items of lists
+
+# By the type of a list: the field of its items, their member on the wire, and what names an item.
+LIST_MEMBERS: Final[dict[type[t.ProtocolType], tuple[str, str, str]]] = {
+    t.ListToolsResult: ("tools", "tools", "name"),
+    t.ListPromptsResult: ("prompts", "prompts", "name"),
+    t.ListResourcesResult: ("resources", "resources", "uri"),
+    t.ListResourceTemplatesResult: ("resource_templates", "resourceTemplates", "uriTemplate"),
+}
+_items = msgspec.json.Decoder(list[Raw])
+
+
+class RawItem(NamedTuple):
+    """An item of a list as its server wrote it: `item` is what it was decoded as, and `name` its
+    name here, None for that of the server. Members in `without` are not passed on."""
+
+    item: t.ProtocolType
+    raw: Raw
+    revision: Revision
+    name: str | None = None
+    without: frozenset[str] = frozenset()
+
+    def replaced(self, item: t.ProtocolType, without: str) -> "RawItem":
+        """The same for an item that lacks a member, and is the same otherwise."""
+        return self._replace(item=item, without=self.without | {without})
+
+    def encoded(self) -> bytes:
+        """The bytes, with the name and the members that it has here."""
+        if self.name is None and not self.without:
+            return bytes(self.raw)
+        members: dict[str, Any] = dict(_members.decode(self.raw))
+        if self.name is not None:
+            members["name"] = self.name
+        return encode({name: one for name, one in members.items() if name not in self.without})
+
+
+def raw_item_steps(
+    pages: Iterable[Raw], result: type[t.ProtocolType]
+) -> Generator[None, None, dict[str, Raw]]:
+    """The items in the pages of a list, as they were written, by their names on the server, with a
+    pause after each. Of a name that occurs twice there is none: which of them was decoded is not
+    known here."""
+    _, member, key = LIST_MEMBERS[result]
+    found: dict[str, Raw | None] = {}
+    for page in pages:
+        listed = _members.decode(page).get(member)
+        for raw in _items.decode(listed) if listed is not None else ():
+            name: object = msgspec.json.decode(_members.decode(raw).get(key, b"null"))
+            if isinstance(name, str):
+                found[name] = None if name in found else Raw(bytes(raw))
+            yield
+    return {name: raw for name, raw in found.items() if raw is not None}
+
+
+def encode_list(
+    encoder: Encoder,
+    raw_id: bytes,
+    result: t.ProtocolType,
+    items: "Mapping[int, RawItem]",
+    *,
+    is_inspected: bool,
+) -> bytes:
+    """The response with a list, in which unchanged items of servers of the same revision are as
+    they were written."""
+    field, member, _ = LIST_MEMBERS[type(result)]
+    listed: list[t.ProtocolType] = getattr(result, field)
+    found = [items.get(id(one)) for one in listed]
+    passed = [
+        one.encoded()
+        if one is not None
+        and one.revision is encoder.revision
+        and not (is_inspected and has_duplicate_members(one.raw))
+        else None
+        for one in found
+    ]
+    if not any(passed):
+        return encoder.response(raw_id, result)
+    written = [
+        encode_finite(encoder.downgrade(one)) if raw is None else raw
+        for one, raw in zip(listed, passed, strict=True)
+    ]
+    members: dict[str, Any] = dict(_members.decode(encoder.result(replace(result, **{field: []}))))
+    members[member] = Raw(b"[%b]" % b",".join(written))
+    return encode_result(raw_id, encode(members))
 
 
 # ---------------------------------------------------------------- errors

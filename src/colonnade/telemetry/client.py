@@ -22,6 +22,7 @@ from colonnade.errors import Fault, FaultKind, RemoteError, TimedOut
 from colonnade.ports import (
     ConnectionEvents,
     Conversation,
+    InputResponder,
     OpenConversation,
     ProgressCallback,
     RequestContext,
@@ -124,6 +125,7 @@ class ConversationRequest(Protocol):
         headers: Iterable[tuple[str, str]] = (),
         probing: Revision | None = None,
         declared: InputCapabilities | None = None,
+        owner: InputResponder | None = None,
     ) -> Raw: ...
 
 
@@ -170,6 +172,7 @@ class RecordedConversation:
         headers: Iterable[tuple[str, str]] = (),
         probing: Revision | None = None,
         declared: InputCapabilities | None = None,
+        owner: InputResponder | None = None,
     ) -> Raw:
         if not self._recorder.active:
             return await self._inner.request(
@@ -180,6 +183,7 @@ class RecordedConversation:
                 headers=headers,
                 probing=probing,
                 declared=declared,
+                owner=owner,
             )
         earlier = self._client.first_round(params)
         operation, sent = self._begin(method, params, probing, earlier)
@@ -195,6 +199,7 @@ class RecordedConversation:
                 headers=headers,
                 probing=probing,
                 declared=declared,
+                owner=owner,
             )
             outcome = self._finished(params, raw, span, earlier)
             if self._recorder.content and method == "tools/call" and not outcome.error:

@@ -88,6 +88,7 @@ def encode_change(
 
 
 if TYPE_CHECKING:
+    from colonnade.ports import InputResponder
     from colonnade.protocol.input_requests import InputCapabilities, InputRequest
 
 
@@ -338,10 +339,12 @@ class Duplex:
         headers: Iterable[tuple[str, str]] = (),
         probing: Revision | None = None,
         declared: "InputCapabilities | None" = None,
+        owner: "InputResponder | None" = None,
     ) -> Raw:
         """Send a request and wait for its raw result; cancelling the call cancels the request.
 
-        Progress notifications are passed to `on_progress`. `headers` are for HTTP, and ignored.
+        Progress notifications are passed to `on_progress`. `headers` and `owner` are for HTTP, and
+        ignored: one channel carries all requests.
         """
         id, response = self._send_request(method, params, timeout_s, on_progress, probing, declared)
         try:

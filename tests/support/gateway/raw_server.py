@@ -17,12 +17,14 @@ REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28
 
 class RawServer(Server):
     """A server whose tool `odd`, resource `odd://one` and prompt `odd` have the outcome that was
-    set last: the bytes of a result, or code, message and data of an error."""
+    set last: the bytes of a result, or code, message and data of an error. `lists` are the bytes of
+    lists, by method."""
 
     def __init__(self, output_schema: dict[str, Any] | None = None) -> None:
         super().__init__("raw")
         self.result: bytes = b"{}"
         self.error: tuple[int, str, Any] | None = None
+        self.lists: dict[str, bytes] = {}
 
         def odd() -> None: ...
 
@@ -37,6 +39,9 @@ class RawServer(Server):
 
     async def respond(self, request: RequestContext) -> bytes | None:
         exchange = request.exchange
+        listed = self.lists.get(exchange.method.name)
+        if listed is not None:
+            return exchange.settle_encoded(encode_result(exchange.request.raw_id, listed))
         if exchange.method.name not in ("tools/call", "resources/read", "prompts/get"):
             return await super().respond(request)
         raw_id = exchange.request.raw_id
@@ -53,6 +58,12 @@ async def raw_call(client: Client, name: str) -> Raw:
     """The result of a tool without arguments, as it was written."""
     params = t.CallToolRequestParams(name=name, arguments=Raw(b"{}"))
     return await client.conversation.request("tools/call", params, 30.0)
+
+
+async def raw_request(client: Client, method: str, **params: Any) -> Raw:
+    """The result of a request, as it was written."""
+    kind = client.peer.revision.methods[method].params
+    return await client.conversation.request(method, kind(**params), 30.0)
 
 
 def members(raw: Raw) -> dict[str, bytes]:

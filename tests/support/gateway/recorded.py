@@ -24,7 +24,8 @@ from colonnade.host.policy.rules.rules import Policy
 from colonnade.ports import Store
 from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side
-from colonnade.protocol.revision import Revision, Revisions
+from colonnade.protocol.revision import ChangeNotifications, Revision, Revisions
+from colonnade.server.registry import PAGE_SIZE
 from colonnade.transport.memory import End, connected_pair, serve_end
 from official_lines import complaints
 from script_runner import Message
@@ -71,6 +72,23 @@ class RecordedWire:
         return [
             frame["error"] for sender, frame in self.frames if sender is side and "error" in frame
         ]
+
+    def subscriptions(self) -> list[Any]:
+        """What the client listens to: the acknowledged filters of open subscriptions."""
+        open_: dict[Any, Any] = {}
+        for _, frame in self.frames:
+            params = frame.get("params", {})
+            match frame.get("method"):
+                case "notifications/subscriptions/acknowledged":
+                    meta = params["_meta"]
+                    open_[meta[t.SUBSCRIPTION_ID_KEY]] = params["notifications"]
+                case "notifications/cancelled":
+                    open_.pop(params["requestId"], None)
+                case None:
+                    open_.pop(frame["id"], None)
+                case _:
+                    pass
+        return list(open_.values())
 
     def check(self) -> None:
         """Every frame is one that the closed schema of the revision allows."""
@@ -129,6 +147,21 @@ class Cell:
         """The wire of the server that the last session was opened on."""
         return self.back[-1]
 
+    def listens(self) -> bool:
+        """Whether the server notifies the gateway of changes of its tools: it was asked to, or
+        always does."""
+        if self.upstream.change_notifications is ChangeNotifications.SESSION:
+            return bool(self.server_wire.said(Side.CLIENT, "notifications/initialized"))
+        return any(one.get("toolsListChanged") for one in self.server_wire.subscriptions())
+
+    def follows(self, uri: str) -> bool:
+        """Whether the server notifies the gateway of updates of a resource."""
+        wire = self.server_wire
+        if self.upstream.change_notifications is ChangeNotifications.SESSION:
+            begun = wire.said(Side.CLIENT, "resources/subscribe").count({"uri": uri})
+            return begun > wire.said(Side.CLIENT, "resources/unsubscribe").count({"uri": uri})
+        return any(uri in one.get("resourceSubscriptions", ()) for one in wire.subscriptions())
+
     def check(self) -> None:
         for wire in (*self.front, *self.back):
             wire.check()
@@ -145,6 +178,7 @@ async def recorded(
     store: Store | None = None,
     keys: Iterable[bytes] = (),
     policy: Policy | None = None,
+    page_size: int = PAGE_SIZE,
     **settings: Any,
 ) -> AsyncGenerator[Cell]:
     """A gateway in front of one server, `s`; the settings are those of the server."""
@@ -162,7 +196,7 @@ async def recorded(
     given = Settings(revision=upstream, **settings)
     entry = ServerEntry(key="s", resolve=resolve, fingerprint="s", settings=given)
     async with server_started(server), Host({"s": entry}, policy=policy) as host:
-        gateway = Gateway(host, store=store, keys=keys)
+        gateway = Gateway(host, store=store, keys=keys, page_size=page_size)
         if limits is not None:
             gateway._bridge.held.limits = limits
         if clock is not None:

@@ -245,6 +245,7 @@ class HostedServer:
             is_common=self._is_common,
             is_process=self._is_process,
             has_bare_output=self._has_bare_output,
+            revision=listings.revision,
             tools=listings.own_items("tools"),
             prompts=listings.own_items("prompts"),
             resources=listings.own_items("resources"),
@@ -267,6 +268,14 @@ class HostedServer:
         self._is_process = self._is_process or manifest.is_process
         self._has_bare_output = manifest.has_bare_output
         self.listings(caller or "").preload(manifest)
+
+    def forget_lists(self) -> None:
+        """Use no list that was read before."""
+        for owner, one in list(self._listings.items()):
+            if one.is_loading:
+                one.forget()
+            else:
+                del self._listings[owner]
 
     def _forget_one(self) -> None:
         if len(self._listings) >= MAX_CALLERS:

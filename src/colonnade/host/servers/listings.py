@@ -19,6 +19,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -54,6 +55,11 @@ from colonnade.host.servers.manifest import ServerManifest
 from colonnade.host.servers.naming import NAME_LIMIT, NameIndex, QualifiedName
 from colonnade.host.servers.session import HostedSession, SessionCall
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.forwarded import RawItem, raw_item_steps
+from colonnade.protocol.json_checks import DECODE_ERRORS
+from colonnade.protocol.jsonrpc import encode
+from colonnade.protocol.revision import EVERY, Revision
 from colonnade.protocol.schema.validate import Validator
 
 if TYPE_CHECKING:  # few tools mirror arguments
@@ -62,6 +68,13 @@ if TYPE_CHECKING:  # few tools mirror arguments
 log: logging.Logger = logging.getLogger("colonnade.host")
 
 ListKind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
+
+LIST_TYPES: Mapping[ListKind, type[t.ProtocolType]] = {
+    "tools": t.ListToolsResult,
+    "prompts": t.ListPromptsResult,
+    "resources": t.ListResourcesResult,
+    "templates": t.ListResourceTemplatesResult,
+}
 
 # How long a list of all servers waits for one server. A server that has to be installed first goes
 # on starting, and is there the next time.
@@ -139,6 +152,22 @@ class HostResourceTemplate(t.ResourceTemplate, kw_only=True):
     def from_listed(cls, template: t.ResourceTemplate, server: str) -> "HostResourceTemplate":
         """The resource template that a server lists, with its server."""
         return cls(**asdict(template), server=server)
+
+
+# By list: the type of its items, and that for programs.
+_ITEM_TYPES: Mapping[ListKind, tuple[type[t.ProtocolType], Any]] = {
+    "tools": (t.Tool, HostTool),
+    "prompts": (t.Prompt, HostPrompt),
+    "resources": (t.Resource, HostResource),
+    "templates": (t.ResourceTemplate, HostResourceTemplate),
+}
+
+
+def _key_of(kind: ListKind, item: Any) -> str:
+    """What names an item on its server."""
+    if kind == "templates":
+        return item.uri_template
+    return item.uri if kind == "resources" else item.name
 
 
 # ---------------------------------------------------------------- cooperative steps
@@ -412,7 +441,9 @@ class ListedItems(Generic[H, N]):
     """The items of one list: `items` for clients that connect to the host, `hosted` for programs,
     both by qualified name or URI. `names` has the qualified names, for tools and prompts, and
     `definitions` the items as the server wrote them, if the list was reviewed; `review` is what
-    the review of pinned definitions found. `hints` are the cache hints that came with the list."""
+    the review of pinned definitions found. `hints` are the cache hints that came with the list.
+    `raw` has the bytes of items that are shown as the server wrote them, by the identity of the
+    item."""
 
     def __init__(
         self,
@@ -429,9 +460,29 @@ class ListedItems(Generic[H, N]):
         self.names = names
         self.definitions: Mapping[str, N] = items if definitions is None else definitions
         self.hints = hints
+        self.raw: Mapping[int, RawItem] = {}
         # When it was read, for the age of the hints.
         self.read_at: float = _now()
         self._param_headers: dict[str, tuple[ParamHeader, ...]] = {}
+
+    def keep_raw(
+        self,
+        written: Mapping[str, Raw],
+        revision: Revision,
+        may_pass: Callable[[Raw], bool] | None,
+    ) -> Steps[None]:
+        """Keep the bytes of items, by their names or URIs on the server."""
+        found: dict[int, RawItem] = {}
+        own = {uri: uri for uri in self.items}
+        if self.names is not None:
+            own = {name.name: name.own for name in self.names}
+        for name, item in self.items.items():
+            raw = written.get(own[name])
+            if raw is not None and (may_pass is None or may_pass(raw)):
+                qualified = name if self.names is not None else None
+                found[id(item)] = RawItem(item, raw, revision, qualified)
+            yield
+        self.raw = found
 
     def param_headers(self, name: str) -> "tuple[ParamHeader, ...]":
         """The arguments of a tool that are mirrored in headers, by its qualified name."""
@@ -475,6 +526,7 @@ class VisibleItems(ListedItems[H, N]):
             hosted, items, listed.names, listed.hints, listed.definitions, listed.review
         )
         self.read_at: float = listed.read_at
+        self.raw: Mapping[int, RawItem] = listed.raw
 
     def find(self, name: str) -> QualifiedName | None:
         """What a qualified name or an alias stands for, if the caller knows it."""
@@ -532,10 +584,12 @@ class ListSource:
 
 class ReviewedItems(NamedTuple):
     """A list after its review: the items to show in its place, and what the review of pinned
-    definitions found."""
+    definitions found. `may_pass` is whether the bytes of an item may be passed on in its place; all
+    of them without it."""
 
     items: Sequence[Any]
     review: DefinitionReview | None = None
+    may_pass: Callable[[Raw], bool] | None = None
 
 
 # Reviews a list that has just been read, for a caller.
@@ -621,36 +675,59 @@ class ServerListings:
 
     # ------------------------------------------------------------ manifests
 
-    def own_items(self, kind: ListKind) -> list[Any] | None:
+    def own_items(self, kind: ListKind) -> list[Raw] | None:
         """A list as the server has sent it, as far as it is shown; None if it was not read."""
         listed = self.by_kind[kind].content
-        if listed is None or listed.names is None:
-            return None if listed is None else list(listed.items.values())
-        return [
-            replace(item, name=listed.hosted[name].original) for name, item in listed.items.items()
-        ]
+        if listed is None:
+            return None
+        found: list[Raw] = []
+        for name, item in listed.items.items():
+            written = listed.raw.get(id(item))
+            if written is not None:
+                found.append(written.raw)
+                continue
+            if listed.names is not None:
+                item = replace(item, name=listed.hosted[name].original)
+            found.append(Raw(encode(item)))
+        return found
+
+    @property
+    def revision(self) -> str | None:
+        """The revision of the server that wrote the items of all lists; None if it is not one."""
+        contents = [one.content for one in self.by_kind.values() if one.content is not None]
+        found = {raw.revision.date for content in contents for raw in content.raw.values()}
+        return found.pop() if len(found) == 1 else None
 
     def preload(self, manifest: ServerManifest) -> None:
-        """Use the lists of a manifest, until the server is asked."""
-        if manifest.tools is not None:
-            self._schemas.update(manifest.tools, mirrors=False)
-            self.tools.preload(run_to_completion(self._name_steps(manifest.tools, HostTool)))
-        if manifest.prompts is not None:
-            self.prompts.preload(run_to_completion(self._name_steps(manifest.prompts, HostPrompt)))
-        if manifest.resources is not None:
-            items = self._uri_steps(manifest.resources, lambda one: one.uri, HostResource)
-            self.resources.preload(run_to_completion(items))
-        if manifest.templates is not None:
-            templates = self._uri_steps(
-                manifest.templates, lambda one: one.uri_template, HostResourceTemplate
-            )
-            self.templates.preload(run_to_completion(templates))
+        """Use the lists of a manifest, until the server is asked. Raises `Fault` for an item that
+        is not valid."""
+        revision = EVERY.get(manifest.revision) if manifest.revision is not None else None
+        for kind, (item_type, host_type) in _ITEM_TYPES.items():
+            written: list[Raw] | None = getattr(manifest, kind)
+            if written is None:
+                continue
+            items: list[Any] = [decode_as(item_type, raw) for raw in written]
+            if kind == "tools":
+                self._schemas.update(items, mirrors=False)
+            named = kind in ("tools", "prompts")
+            steps = self._name_steps if named else partial(self._uri_steps, kind)
+            listed: ListedItems[Any, Any] = run_to_completion(steps(items, host_type))
+            if revision is not None:
+                raws = {_key_of(kind, one): raw for one, raw in zip(items, written, strict=True)}
+                run_to_completion(listed.keep_raw(raws, revision, None))
+            self.by_kind[kind].preload(listed)
 
     # ------------------------------------------------------------ all lists
 
     def mark_stale(self) -> None:
         """All lists may have changed."""
         for listing in self.by_kind.values():
+            listing.mark_stale()
+
+    def forget(self) -> None:
+        """Drop all lists that were read; those that are being requested are not."""
+        for listing in self.by_kind.values():
+            listing.content = None
             listing.mark_stale()
 
     @property
@@ -735,9 +812,7 @@ class ServerListings:
             return client.list_resources(fresh=True, pages=pages)
 
         found = await self._fetch("resources/list", caller, fetch, source)
-        return await self._by_uri(
-            "resources", caller, found, lambda one: one.uri, HostResource, source
-        )
+        return await self._by_uri("resources", caller, found, HostResource, source)
 
     async def _list_templates(
         self, caller: str, source: ListSource
@@ -746,9 +821,7 @@ class ServerListings:
             return client.list_resource_templates(fresh=True, pages=pages)
 
         found = await self._fetch("resources/templates/list", caller, fetch, source)
-        return await self._by_uri(
-            "templates", caller, found, lambda one: one.uri_template, HostResourceTemplate, source
-        )
+        return await self._by_uri("templates", caller, found, HostResourceTemplate, source)
 
     async def _reviewed(
         self, kind: ListKind, caller: str, listed: Sequence[Any], source: ListSource
@@ -759,29 +832,51 @@ class ServerListings:
         source.reviewed(kind, reviewed.review)
         return reviewed
 
+    async def _keep_raw(
+        self,
+        kind: ListKind,
+        items: ListedItems[Any, Any],
+        listed: Sequence[Any],
+        reviewed: ReviewedItems,
+        source: ListSource,
+    ) -> None:
+        """Keep the bytes of the items that the review has not changed."""
+        if source.session is None:
+            return
+        revision = source.session.client.peer.revision
+        try:
+            written = await run_cooperatively(raw_item_steps(source.pages, LIST_TYPES[kind]))
+        except DECODE_ERRORS:  # in a member that no type has, which the decoder has skipped
+            return
+        unchanged = set(map(id, listed))
+        for one in reviewed.items:
+            if id(one) not in unchanged:
+                written.pop(_key_of(kind, one), None)
+        await run_cooperatively(items.keep_raw(written, revision, reviewed.may_pass))
+
     async def _by_uri(
         self,
         kind: ListKind,
         caller: str,
         listed: Sequence[N],
-        uri_of: Callable[[N], str],
         host_type: Any,
         source: ListSource,
     ) -> ListedItems[Any, N]:
-        shown, review = await self._reviewed(kind, caller, listed, source)
-        items = await run_cooperatively(self._uri_steps(shown, uri_of, host_type))
-        items.review, items.hints = review, cache_hints(listed)
+        reviewed = await self._reviewed(kind, caller, listed, source)
+        items = await run_cooperatively(self._uri_steps(kind, reviewed.items, host_type))
+        items.review, items.hints = reviewed.review, cache_hints(listed)
         if self._review is not None:
-            items.definitions = {uri_of(one): one for one in reversed(listed)}
+            items.definitions = {_key_of(kind, one): one for one in reversed(listed)}
+        await self._keep_raw(kind, items, listed, reviewed, source)
         return items
 
     def _uri_steps(
-        self, listed: Sequence[N], uri_of: Callable[[N], str], host_type: Any
+        self, kind: ListKind, listed: Sequence[N], host_type: Any
     ) -> Steps[ListedItems[Any, N]]:
         items: dict[str, N] = {}
         hosted: dict[str, Any] = {}
         for one in listed:
-            uri = uri_of(one)
+            uri = _key_of(kind, one)
             if uri not in items:
                 items[uri] = one
                 hosted[uri] = host_type.from_listed(one, self._key)
@@ -796,12 +891,13 @@ class ServerListings:
         host_type: Any,
         source: ListSource,
     ) -> ListedItems[Any, Any]:
-        shown, review = await self._reviewed(kind, caller, listed, source)
-        items = await run_cooperatively(self._name_steps(shown, host_type))
-        items.review, items.hints = review, cache_hints(listed)
+        reviewed = await self._reviewed(kind, caller, listed, source)
+        items = await run_cooperatively(self._name_steps(reviewed.items, host_type))
+        items.review, items.hints = reviewed.review, cache_hints(listed)
+        first = {one.name: one for one in reversed(listed)}
         if self._review is not None and items.names is not None:
-            first = {one.name: one for one in reversed(listed)}
             items.definitions = {name.name: first[name.own] for name in items.names}
+        await self._keep_raw(kind, items, listed, reviewed, source)
         return items
 
     def _name_steps(self, listed: Sequence[Any], host_type: Any) -> Steps[ListedItems[Any, Any]]:

@@ -4,7 +4,7 @@ Rules: data only. Names are those on the server, so that the configuration decid
 and under which name.
 """
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from colonnade.protocol import types as t
@@ -15,7 +15,8 @@ class ServerManifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `is_common` is whether all callers see the same lists, `is_process` whether it is a process that
     is started here, `has_bare_output` whether its structured content needs no wrapper. A list that
-    was not read is None.
+    was not read is None; its items are as the server wrote them in this `revision`, where they are
+    shown so.
     """
 
     capabilities: t.ServerCapabilities
@@ -23,10 +24,11 @@ class ServerManifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_common: bool = False
     is_process: bool = False
     has_bare_output: bool = True
-    tools: list[t.Tool] | None = None
-    prompts: list[t.Prompt] | None = None
-    resources: list[t.Resource] | None = None
-    templates: list[t.ResourceTemplate] | None = None
+    revision: str | None = None
+    tools: list[Raw] | None = None
+    prompts: list[Raw] | None = None
+    resources: list[Raw] | None = None
+    templates: list[Raw] | None = None
 
     def without_lists(self) -> "ServerManifest":
         """The same without lists and instructions."""

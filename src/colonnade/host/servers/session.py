@@ -1,8 +1,9 @@
 """A hosted session: one open client connection to one server, and the calls that use it.
 
 Input requests (elicitation, sampling), log messages and progress of the server are routed to the
-call that they belong to. An input request in a result belongs to that call; one that is sent as a
-request belongs to one of the calls in flight on this session, which are all of one caller.
+call that they belong to. An input request in a result belongs to that call, and so does what comes
+on the stream of the call, over HTTP. Another one that is sent as a request belongs to one of the
+calls in flight on this session, which are all of one caller.
 
 Rules: nothing of one caller reaches another: output that may have been written for one caller (a
 log message, the last lines of stderr) is never given to another. Sessions are opened, chosen and
@@ -290,7 +291,8 @@ class SessionEvents:
         elif notification.method.name == LOG_MESSAGE:
             with contextlib.suppress(Fault):  # R0233: never answered
                 self._session.log_received(
-                    decode_as(t.LoggingMessageNotificationParams, notification.params)
+                    decode_as(t.LoggingMessageNotificationParams, notification.params),
+                    notification.owner,
                 )
         elif notification.method.name == ELICITATION_COMPLETE:
             with contextlib.suppress(Fault):
@@ -819,17 +821,24 @@ class HostedSession:
         """The last lines of stderr in this session."""
         return self._stderr.last(most)
 
-    def log_received(self, message: t.LoggingMessageNotificationParams) -> None:
-        """Send a log message to the caller; dropped if there were several callers."""
-        if self.isolation is Isolation.SHARED or self.served_several or not self.calls:
-            return
-        call = next((one for one in reversed(self.calls) if not one.is_background), None)
-        if call is None:
+    def log_received(
+        self, message: t.LoggingMessageNotificationParams, owner: object = None
+    ) -> None:
+        """Send a log message to the caller. `owner` is the call on whose stream it came; without
+        one it is dropped if there were several callers."""
+        call = owner if isinstance(owner, SessionCall) else self._only_call()
+        if call is None or call not in self.calls:
             return
         data = message.data if self._contain is None else self._contain(message.data)
         frame = call.context.exchange.log(message.level, data, message.logger)
         if frame is not None:
             call.call_back(call.send_notification, frame, size=len(frame))
+
+    def _only_call(self) -> "SessionCall | None":
+        """The latest call, if all calls are of one caller."""
+        if self.isolation is Isolation.SHARED or self.served_several:
+            return None
+        return next((one for one in reversed(self.calls) if not one.is_background), None)
 
     async def lower_log_level(self, wanted: t.LoggingLevel) -> None:
         """Let the server send log messages of this level, if it has one level for the session: the
@@ -837,7 +846,7 @@ class HostedSession:
         peer, known = self.client.peer, self._log_level
         if (
             peer.revision.log_control is not LogControl.BY_METHOD
-            or self.isolation is Isolation.SHARED
+            or (self.isolation is Isolation.SHARED and not self.has_url)
             or not peer.offers("logging")
             or (known is not None and t.severe_enough(wanted, known))
         ):

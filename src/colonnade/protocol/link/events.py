@@ -31,7 +31,8 @@ class RequestReceived(Struct, frozen=True, gc=False):
 
 
 class NotificationReceived(Struct, frozen=True):
-    """The peer sent a notification; `subscription` is the listen request that it belongs to.
+    """The peer sent a notification; `subscription` is the listen request that it belongs to, and
+    `owner` whose request it is on whose stream it came, if the transport has such streams.
 
     The params are raw: decode them with `method.params`.
     """
@@ -39,6 +40,7 @@ class NotificationReceived(Struct, frozen=True):
     method: Method
     params: Raw
     subscription: RequestId | None = None
+    owner: object = None
 
 
 class RequestFinished(Struct, frozen=True):

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from colonnade.errors import (
     AuthError,
@@ -27,7 +28,7 @@ from colonnade.errors import (
     RemoteProtocolError,
     TimedOut,
 )
-from colonnade.ports import ConnectionEvents, Credentials, ProgressCallback
+from colonnade.ports import ConnectionEvents, Credentials, InputResponder, ProgressCallback
 from colonnade.protocol.exchange import LISTEN, Exchange, Network, NonHttpRequestFields
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import EVENTS_TYPE, JSON_TYPE
@@ -72,6 +73,7 @@ class PendingRequest:
         "name",
         "on_progress",
         "outcome",
+        "owner",
         "runs",
         "task",
         "timeout_s",
@@ -88,6 +90,8 @@ class PendingRequest:
         # Whether the server may still be handling it.
         self.runs: bool = True
         self.on_progress: ProgressCallback | None = None
+        # Whose request it is: what comes on its stream belongs to that.
+        self.owner: InputResponder | None = None
         self.limit: asyncio.Timeout | None = None
         self.task: asyncio.Task[Raw] | None = None
 
@@ -221,13 +225,14 @@ class HttpConversation:
         headers: Headers = (),
         probing: Revision | None = None,
         declared: InputCapabilities | None = None,
+        owner: InputResponder | None = None,
     ) -> Raw:
         """Send a request and wait for its raw result, in this task."""
         lines = self._headers(method, params, probing)
         lines += headers
         progress = on_progress is not None
         call, data = self._open(method, params, timeout_s, progress, probing, declared)
-        call.on_progress = on_progress
+        call.on_progress, call.owner = on_progress, owner
         return await self._wait(call, data, lines)
 
     def _open(
@@ -621,7 +626,7 @@ class HttpConversation:
                         if call.on_progress is not None:
                             call.on_progress(event.params)
                 case NotificationReceived():
-                    self._events.on_notification(event)
+                    self._events.on_notification(_owned(event, own))
                     if event.subscription is not None:
                         self._keep_open(event.subscription)
                 case RequestReceived():
@@ -654,6 +659,7 @@ class HttpConversation:
     async def _handle_request(self, exchange: Exchange, own: PendingRequest | None) -> None:
         """Handle a request of the server, which belongs to the call on whose stream it came, if
         any."""
+        exchange.owner = own.owner if own is not None else None
         request = ClientRequestContext(exchange, self._post_notification)
         paused: tuple[RequestId, ...] = ()
         if exchange.input_request is not None:
@@ -750,6 +756,11 @@ class HttpConversation:
         task = asyncio.get_running_loop().create_task(self._post_best_effort(data))
         self._best_effort_posts.add(task)
         task.add_done_callback(self._best_effort_posts.discard)
+
+
+def _owned(event: NotificationReceived, own: PendingRequest | None) -> NotificationReceived:
+    """A notification, with the owner of the request on whose stream it came."""
+    return event if own is None or own.owner is None else replace(event, owner=own.owner)
 
 
 def _now() -> float:
