@@ -116,6 +116,7 @@ class StderrBuffer:
 
 if TYPE_CHECKING:
     from colonnade.client.tasks.task import ClientTask
+    from colonnade.host.servers.homes import SessionHome
     from colonnade.protocol.forwarded import ResultOrigin
     from colonnade.transport.process.child import Child
 
@@ -285,6 +286,8 @@ class SessionEvents:
     def on_notification(self, notification: NotificationReceived) -> None:
         """Handle a notification of the server."""
         self._client.on_notification(notification)
+        if self._session.home is not None:
+            self._session.home.notified(notification)
         if notification.method.name in LISTS:
             self._session.forget_reviews()
         elif notification.method.name == LOG_MESSAGE:
@@ -669,6 +672,8 @@ class HostedSession:
         # Whether calls of more than one caller were made on it.
         self.served_several: bool = False
         self.start: SharedStart[HostedSession] | None = None
+        # The right of this replica to have it, if there are several.
+        self.home: SessionHome | None = None
         self.caller: str | None = None
         self.calls: dict[SessionCall, None] = {}
         # What the lists of this very session were found to be, by kind, and when they were read.
