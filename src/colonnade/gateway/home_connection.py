@@ -55,7 +55,8 @@ LIST_CHANGES = (
     "notifications/prompts/list_changed",
     "notifications/resources/list_changed",
 )
-STATE_IS_GONE = "the state of the server is gone"
+HAS_ENDED = "the replica with its session has ended, and the state of the server is gone"
+DOES_NOT_RESPOND = "the replica with its session did not respond, and the request was given up"
 
 
 class HomeIdentity(Struct, frozen=True):
@@ -240,9 +241,7 @@ class HomeConnection:
             return HomeFailure(found.home, fault.message).error()
         if not found.effectUnknown:
             return _not_started(HomeLost(fault.message))
-        gone = await self._has_ended(self)
-        words = f"{fault.message}; {STATE_IS_GONE}" if gone else fault.message
-        return HomeLost(words)
+        return HomeLost(HAS_ENDED if await self._has_ended(self) else DOES_NOT_RESPOND)
 
     def on_notification(self, notification: NotificationReceived, peer: Peer | None) -> None:
         """Nothing: the client of the home sends its own."""
