@@ -28,6 +28,7 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.host.servers.homes import HomeLost, StateLost
+from colonnade.host.servers.session import CALLER_LOST
 from colonnade.ports import (
     ClientTransport,
     ConnectionEvents,
@@ -36,10 +37,13 @@ from colonnade.ports import (
     RequestContext,
     ServerTelemetry,
     Store,
+    WrappedRequest,
 )
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.exchange import CallerLost, Exchange
 from colonnade.protocol.http.param_headers import ParamHeader
+from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.jsonrpc import encode, encode_error
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import DuplexLink
@@ -222,14 +226,16 @@ class HomeConnection:
                 request.session.subscriptions.discard(uri)
                 return exchange.settle(t.EmptyResult())
             request.session.subscriptions.add(uri)
-        response = await self._remote.run(request, self.replica, self._key)
-        if request.fault is None or response is None:
+        sent = HomeRequest(request)
+        response = await self._remote.run(sent, self.replica, self._key)
+        fault = sent.fault
+        if fault is None or response is None:
             return response
         self._numbers += 1
-        self._failures[self._numbers] = await self._failed(request.fault, response)
+        self._failures[self._numbers] = await self._failed(fault, response)
         code = self.revision.codes[FaultKind.INTERNAL]
         data = {self._mark: self._numbers}
-        return encode_error(exchange.request.raw_id, code, request.fault.message, data)
+        return encode_error(exchange.request.raw_id, code, fault.message, data)
 
     async def _failed(self, fault: Fault, response: bytes) -> ChannelError:
         """Why a request has no outcome."""
@@ -290,6 +296,24 @@ class HomeConnection:
 
     async def stop(self) -> None:
         """Nothing."""
+
+
+class HomeRequest(WrappedRequest):
+    """A request on its way to the home."""
+
+    def __init__(self, request: RequestContext) -> None:
+        super().__init__(request)
+        self.exchange: Exchange = request.exchange
+
+    async def ask(self, input_request: InputRequest) -> Raw:
+        """Let the client of this request respond. Raises `CallerLost` if the request has ended, so
+        that the home asks another one of the same caller."""
+        try:
+            return await super().ask(input_request)
+        except RemoteError as error:
+            if error.data == CALLER_LOST:
+                raise CallerLost("the request that was asked has ended") from None
+            raise
 
 
 class HomeConversation(MemoryConversation):

@@ -489,8 +489,10 @@ class RemoteRequests:
                 response = encode_error(run.begin.raw_id, code, words, None)
                 fault = RemoteFault.of(large)
             end = RemoteEnd(REMOTE_VERSION, run.begin.id, run.sent, response, fault)
+            run.end_inputs()
             await self._acknowledged(run.caller, END, encode_remote(end))
         finally:
+            run.end_inputs()
             self._forget(run, size)
 
     async def _respond(self, run: RemoteRun, context: RemoteRequestContext) -> bytes:

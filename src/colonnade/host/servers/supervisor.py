@@ -183,6 +183,7 @@ class SessionOpener:
 
         found = await self.homes.find(self._entry.key, caller)
         if isinstance(found, HomeElsewhere):
+            session.is_elsewhere = True
             return found
         session.home = found
         return None
