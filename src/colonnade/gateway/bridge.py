@@ -132,11 +132,19 @@ class InputBridge:
             from colonnade.replicas.remote_request import RemoteRequests
             from colonnade.replicas.replica import Replica
 
+            from colonnade.gateway.homes import KEY_PREFIX, GatewayHomes
+
             replica = self._replica = Replica(store)
             remote = self._remote = RemoteRequests(replica, service)
+            homes = GatewayHomes(replica, remote, service.identity.info.name)
+            remote.route(KEY_PREFIX, homes.respond)
             await replica.start()
             exit_stack.push_async_callback(replica.close)
             exit_stack.push_async_callback(remote.close)
+            if self._host.use_homes(homes):
+                homes.start()
+                exit_stack.callback(self._host.use_homes, None)
+                exit_stack.push_async_callback(homes.close)
         exit_stack.push_async_callback(self.held.close)
 
     # ------------------------------------------------------------ requests

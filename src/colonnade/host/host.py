@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.policy.pins.records import HeldItem
     from colonnade.host.policy.request import Approver, AuditSink, RuleSet
     from colonnade.host.resource_updates import ResourceUpdates
+    from colonnade.host.servers.homes import SessionHomes
     from colonnade.host.servers.manifest import ServerManifest
     from colonnade.host.view import HostView
     from colonnade.protocol.http.param_headers import ParamHeader
@@ -451,6 +452,11 @@ class Host(HostRequests):
         and the input requests that it may send to the client. None for a request that has no
         server before it was handled, such as one about a URI."""
         return self._runtime.input_target(request)
+
+    def use_homes(self, homes: "SessionHomes | None") -> bool:
+        """Let these say which of several replicas has the session of a caller; None for none. False
+        if the host has some already."""
+        return self._runtime.use_homes(homes)
 
     @property
     def handler(self) -> Handler:

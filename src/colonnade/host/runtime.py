@@ -63,6 +63,7 @@ if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.host.policy.guard import PolicyGuard
     from colonnade.host.policy.request import ForwardInput, RuleSet
     from colonnade.host.resource_updates import ResourceUpdates
+    from colonnade.host.servers.homes import SessionHomes
     from colonnade.telemetry.telemetry import Telemetry
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -129,6 +130,8 @@ class HostRuntime:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._config = config
         self.name_limit: int = NAME_LIMIT
+        # Which of several replicas has a session; None without replicas.
+        self.homes: SessionHomes | None = None
         # Changes when what a server offers becomes known.
         self.capabilities_version: int = 0
         self.generation: Generation = self._build(config, None)
@@ -407,7 +410,9 @@ class HostRuntime:
             self.guard.add_server(entry)
 
         async def guarded(contexts: tuple[RequestContext, ...], request: InputRequest) -> Raw:
-            if self.guard is None:
+            if self.guard is None or (
+                self.homes is not None and self.homes.is_carried(contexts[-1])
+            ):
                 return await send(contexts, request)
             forward = partial(send, contexts)
             return await self.guard.review_input(entry, contexts, request, forward)
@@ -428,6 +433,7 @@ class HostRuntime:
             contain=self._contain_value(entry.key),
             auth=self._auth,
             upstream=self.upstream,
+            homes=self.homes,
             info=self._info,
             telemetry=self._telemetry,
             on_open=on_open,
@@ -485,6 +491,15 @@ class HostRuntime:
             for router in self._routers:
                 router.guard = self.guard
         return self.guard.set_rules(rules)
+
+    def use_homes(self, homes: "SessionHomes | None") -> bool:
+        """See `Host.use_homes`."""
+        if homes is not None and self.homes is not None:
+            return False
+        self.homes = homes
+        for one in self.generation.servers.values():
+            one.supervisor.use_homes(homes)
+        return True
 
     def notify_all(self) -> None:
         """Call the `watch` callbacks for every list: what callers may see has changed."""

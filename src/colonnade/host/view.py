@@ -21,6 +21,7 @@ from colonnade.text import closest
 if TYPE_CHECKING:
     from colonnade.host.policy.request import RuleSet
     from colonnade.host.resource_updates import ResourceUpdates
+    from colonnade.host.servers.homes import SessionHomes
     from colonnade.protocol.http.param_headers import ParamHeader
 
 
@@ -104,6 +105,10 @@ class HostView:
     def limit_names(self, limit: int) -> None:
         """Let names have at most this many characters, in the whole host."""
         self._runtime.limit_names(limit)
+
+    def use_homes(self, homes: "SessionHomes | None") -> bool:
+        """See `Host.use_homes`."""
+        return self._runtime.use_homes(homes)
 
     async def param_headers(self, name: str, request: RequestContext) -> "tuple[ParamHeader, ...]":
         """See `Host.param_headers`."""

@@ -32,7 +32,7 @@ from colonnade.errors import (
     Refused,
     RemoteError,
 )
-from colonnade.ports import SERVER_PRINCIPAL, RequestContext, Service
+from colonnade.ports import SERVER_PRINCIPAL, RequestContext, Responder, Service
 from colonnade.protocol.jsonrpc import encode_error
 from colonnade.protocol.revision import error_code
 from colonnade.replicas.remote_messages import (
@@ -144,6 +144,7 @@ class RemoteRequests:
     ) -> None:
         self._replica = replica
         self._service = service
+        self._routes: dict[str, Responder] = {}
         self._clock = clock
         self._waiting: dict[str, WaitingCall] = {}
         self._runs: dict[str, RemoteRun] = {}
@@ -161,6 +162,16 @@ class RemoteRequests:
         replica.handle(CANCEL, self._on_cancel)
         replica.handle(END, self._on_end)
         replica.on_missed(self._check_now.set)
+
+    def route(self, prefix: str, respond: Responder) -> None:
+        """Let another function than the service respond to requests whose key begins with this."""
+        self._routes[prefix] = respond
+
+    def _responder(self, key: str) -> Responder:
+        for prefix, respond in self._routes.items():
+            if key.startswith(prefix):
+                return respond
+        return self._service.respond
 
     async def close(self) -> None:
         """Cancel what runs here for others, with an error for them; fail what waits. The replica is
@@ -478,8 +489,10 @@ class RemoteRequests:
                 response = encode_error(run.begin.raw_id, code, words, None)
                 fault = RemoteFault.of(large)
             end = RemoteEnd(REMOTE_VERSION, run.begin.id, run.sent, response, fault)
+            run.end_inputs()
             await self._acknowledged(run.caller, END, encode_remote(end))
         finally:
+            run.end_inputs()
             self._forget(run, size)
 
     async def _respond(self, run: RemoteRun, context: RemoteRequestContext) -> bytes:
@@ -489,7 +502,7 @@ class RemoteRequests:
         timeout = asyncio.timeout(limit_s)
         try:
             async with timeout:
-                return await self._service.respond(context) or b""
+                return await self._responder(context.key)(context) or b""
         except asyncio.CancelledError:
             words = "the replica that ran the request stopped"
         except TimeoutError:

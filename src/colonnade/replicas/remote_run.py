@@ -68,6 +68,12 @@ class RemoteRun:
             self._undelivered_bytes -= self._undelivered.popleft()[1]
         self._credited.set()
 
+    def end_inputs(self) -> None:
+        """The request has ended: what still waits for its client must ask another one."""
+        for future in self.inputs.values():
+            if not future.done():
+                future.set_exception(CallerLost("the request that was asked has ended"))
+
     async def send(self, form: RunnerMessageForm, body: bytes = b"", input: int = 0) -> None:
         """Send a numbered message, when the caller is ready for it. Raises `CallerLost`."""
         if len(body) > MAX_FRAME_BYTES:

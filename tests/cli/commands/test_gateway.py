@@ -146,6 +146,57 @@ def test_what_cannot_be_served_is_refused(folder: Path, arguments: list[str], wo
     assert done.stdout == ""
 
 
+def with_gateway(folder: Path, lines: str) -> None:
+    """Add lines to the table `[gateway]`, and trust the file."""
+    file = folder / "colonnade.toml"
+    file.write_text(file.read_text().replace('name = "house"', f'name = "house"\n{lines}'))
+    home = str(folder / "home")
+    done = command(folder, "config", "trust", file.name, "--yes", COLONNADE_HOME=home)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("", "needs keys"),
+        ('keys = ["${env:NO_SUCH_KEY}"]', "NO_SUCH_KEY is not set"),
+        ('keys = ["${env:SHORT_KEY}"]', "key 1 has not 32 bytes"),
+    ],
+)
+def test_a_shared_store_without_a_valid_key_is_refused(
+    folder: Path, lines: str, words: str
+) -> None:
+    with_gateway(folder, f'store = "sqlite:state.db"\n{lines}')
+    home = str(folder / "home")
+    done = command(folder, "gateway", "colonnade.toml", COLONNADE_HOME=home, SHORT_KEY="c2hvcnQ=")
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "c2hvcnQ" not in done.stderr
+
+
+@pytest.mark.parametrize("key", ["A" * 43 + "=", "ab" * 32])
+def test_keys_and_the_store_are_looked_up_by_reference(folder: Path, key: str) -> None:
+    with_gateway(folder, 'store = "${env:STATE}"\nkeys = ["${env:GATEWAY_KEY}"]')
+    home = str(folder / "home")
+    with Process(
+        folder,
+        "gateway",
+        "colonnade.toml",
+        "--port",
+        "0",
+        COLONNADE_HOME=home,
+        GATEWAY_KEY=key,
+        STATE="sqlite:state.db",
+    ) as process:
+        assert process.out.next().startswith("house on http://127.0.0.1:")
+    assert (folder / "state.db").exists()
+
+
+def test_a_key_in_the_file_itself_is_a_problem(folder: Path) -> None:
+    with pytest.raises(AssertionError, match="a key is a reference, and not in the file itself"):
+        with_gateway(folder, f'keys = ["{"ab" * 32}"]')
+
+
 def test_a_file_without_servers_is_refused(tmp_path: Path) -> None:
     (tmp_path / "claude_desktop_config.json").write_text('{"mcpServers": {}}')
     done = command(tmp_path, "gateway", "claude_desktop_config.json")

@@ -121,11 +121,12 @@ class Rounds:
         arguments: dict[str, Any] | None = None,
         state: str | None = None,
         responses: dict[str, Any] | None = None,
+        server: str = "s",
         **options: Any,
     ) -> Any:
         raw = {key: Raw(encode(value)) for key, value in (responses or {}).items()}
         params = t.CallToolRequestParams(
-            name=f"s__{tool}",
+            name=f"{server}__{tool}",
             arguments=Raw(encode(arguments or {})),
             request_state=state,
             input_responses=raw or None,

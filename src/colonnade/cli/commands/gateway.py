@@ -16,12 +16,12 @@ from colonnade.cli.commands.serve import (
     LOG_LEVEL,
     ServeSettings,
     configure_logging,
-    parse_port,
+    listener_options,
     serve_error,
 )
 from colonnade.cli.errors import INTERRUPTED, LOG_FORMAT, CliError, Reporter
 from colonnade.cli.options import Action, ConnectionOptions, complete_file
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import LocalProtocolError, Refused
 
 if TYPE_CHECKING:  # loaded when the command runs
     from colonnade.auth.server.protection import Protection
@@ -29,6 +29,9 @@ if TYPE_CHECKING:  # loaded when the command runs
     from colonnade.host.config.settings import GatewaySettings
     from colonnade.ports import Store
     from colonnade.transport.http_server.runner import HttpRunner
+
+# Of a key in `[gateway]`.
+KEY_BYTES = 32
 
 
 @click.command(
@@ -45,35 +48,13 @@ COLONNADE_ACCESS_LOG, COLONNADE_LOG_LEVEL and COLONNADE_LOG_JSON set these optio
 )
 @click.argument("file", metavar="CONFIG", shell_complete=complete_file)
 @click.option("--stdio", is_flag=True, help="Serve one client on stdin and stdout.")
-@click.option("--host", help="Address to listen on; other machines need [gateway.auth].")
-@click.option(
-    "--port",
-    metavar="NUMBER",
-    callback=parse_port,
-    help="Port to listen on; 0 for any free port.  [default: 8000]",
-)
-@click.option("--path", help="Path of the MCP endpoint.  [default: /mcp]")
-@click.option(
-    "--allow-host",
-    "hosts",
-    multiple=True,
-    metavar="NAME",
-    help="Allowed Host header; required unless --host is a loopback address. May be repeated.",
-)
-@click.option(
-    "--allow-origin",
-    "origins",
-    multiple=True,
-    metavar="URL",
-    help="Origin whose web pages may use the gateway (CORS). May be repeated.",
-)
+@listener_options("gateway", "Address to listen on; other machines need [gateway.auth].")
 @click.option("--view", metavar="NAME", default="", help="Serve this view of [gateway.views] only.")
 @click.option(
     "--store",
     metavar="URL",
     help="Where state is kept: memory (default), sqlite:PATH, or redis://HOST.",
 )
-@click.option("--access-log", is_flag=True, help="Log every request.")
 @DEBUG
 @LOG_LEVEL
 @LOG_JSON
@@ -112,7 +93,7 @@ def serve_gateway(
             access_log=settings.access_log,
         )
         configure_logging(reporter, LOG_FORMAT if stdio else HTTP_LOG_FORMAT)
-        made = make_gateway(file, view=view, store=store, debug=debug)
+        made = make_gateway(file, view=view, store=store, stdio=stdio, debug=debug)
         if stdio:
             return _serve_stdio(made)
         return _serve_http(made, settings)
@@ -124,7 +105,9 @@ def serve_gateway(
 # ---------------------------------------------------------------- the gateway
 
 
-def make_gateway(file: str, *, view: str, store: str | None, debug: bool) -> "Gateway":
+def make_gateway(
+    file: str, *, view: str, store: str | None, stdio: bool = False, debug: bool = False
+) -> "Gateway":
     """The gateway of a file. Raises `CliError`. Call it outside of an event loop: it may prompt the
     user."""
     from colonnade.cli.connections import load_config_for, login_for, show_problems
@@ -137,6 +120,14 @@ def make_gateway(file: str, *, view: str, store: str | None, debug: bool) -> "Ga
     config = load_config_for(ConnectionOptions(file), terminal)
     show_problems(config.problems, terminal)
     table = config.gateway or GatewaySettings()
+    configured, keys = _look_up(file, table)
+    opened = open_store(store or configured)
+    if opened is not None and opened.is_shared and not keys and not stdio:
+        raise CliError(
+            f"{file}: a store that several processes can share needs keys, which are the same in "
+            "all of them and encrypt what clients carry",
+            hint='add keys = ["${env:GATEWAY_KEY}"] to [gateway]; openssl rand -base64 32 makes one',
+        )
     try:
         host = Host(config, auth=lambda url: login_for(url, terminal, ask=False))
         optional: dict[str, Any] = {
@@ -148,7 +139,8 @@ def make_gateway(file: str, *, view: str, store: str | None, debug: bool) -> "Ga
             host,
             instructions=table.instructions,
             auth=_protection(table),
-            store=open_store(store or table.store),
+            store=opened,
+            keys=keys,
             views=table.views,
             debug=debug,
             **{key: value for key, value in optional.items() if value is not None},
@@ -163,6 +155,42 @@ def make_gateway(file: str, *, view: str, store: str | None, debug: bool) -> "Ga
     chosen = made.views[view]
     chosen.closes(host)
     return chosen
+
+
+def _look_up(file: str, table: "GatewaySettings") -> tuple[str | None, list[bytes]]:
+    """The store and the keys of a table. Raises `CliError`."""
+    import asyncio
+
+    if table.resolve is None:
+        return None, []
+    try:
+        found = asyncio.run(table.resolve())
+    except Refused as error:
+        raise CliError(f"{file}: [gateway]: {error}") from None
+    keys = [_key(file, number, text) for number, text in enumerate(found.keys, 1)]
+    return found.store, keys
+
+
+def _key(file: str, number: int, text: str) -> bytes:
+    """A key of 32 bytes, in base64 or as hexadecimal digits."""
+    import base64
+    import binascii
+
+    text = text.strip()
+    with contextlib.suppress(ValueError, binascii.Error):
+        plain = text.replace("-", "+").replace("_", "/").rstrip("=")
+        key = (
+            bytes.fromhex(text)
+            if len(text) == 2 * KEY_BYTES
+            else base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+        )
+        if len(key) == KEY_BYTES:
+            return key
+    raise CliError(
+        f"{file}: [gateway]: key {number} has not {KEY_BYTES} bytes in base64 or in hexadecimal "
+        "digits",
+        hint="openssl rand -base64 32 makes one",
+    )
 
 
 def _protection(table: "GatewaySettings") -> "Protection | None":

@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # only one of the two commands needs them
     from colonnade.transport.http_server.runner import HttpRunner
 
 T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 # The options of settings whose name differs, and the settings of the application, not of the port.
 _OPTIONS: Final = {"hosts": "--allow-host", "origins": "--allow-origin"}
@@ -119,6 +120,43 @@ LOG_LEVEL: Final = click.option(
 )
 
 
+def listener_options(served: str, host: str) -> Callable[[Command], Command]:
+    """The options of a command that listens on a port. `host` is the help of `--host`."""
+    options = (
+        click.option("--host", help=host),
+        click.option(
+            "--port",
+            metavar="NUMBER",
+            callback=parse_port,
+            help="Port to listen on; 0 for any free port.  [default: 8000]",
+        ),
+        click.option("--path", help="Path of the MCP endpoint.  [default: /mcp]"),
+        click.option(
+            "--allow-host",
+            "hosts",
+            multiple=True,
+            metavar="NAME",
+            help="Allowed Host header; required unless --host is a loopback address. May be "
+            "repeated.",
+        ),
+        click.option(
+            "--allow-origin",
+            "origins",
+            multiple=True,
+            metavar="URL",
+            help=f"Origin whose web pages may use the {served} (CORS). May be repeated.",
+        ),
+        click.option("--access-log", is_flag=True, help="Log every request."),
+    )
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -173,28 +211,7 @@ COLONNADE_SSL_KEYFILE.
 """
 )
 @TARGET
-@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option(
-    "--port",
-    metavar="NUMBER",
-    callback=parse_port,
-    help="Port to listen on; 0 for any free port.  [default: 8000]",
-)
-@click.option("--path", help="Path of the MCP endpoint.  [default: /mcp]")
-@click.option(
-    "--allow-host",
-    "hosts",
-    multiple=True,
-    metavar="NAME",
-    help="Allowed Host header; required unless --host is a loopback address. May be repeated.",
-)
-@click.option(
-    "--allow-origin",
-    "origins",
-    multiple=True,
-    metavar="URL",
-    help="Origin whose web pages may use the server (CORS). May be repeated.",
-)
+@listener_options("server", "Address to listen on.  [default: 127.0.0.1]")
 @click.option(
     "--stateless",
     is_flag=True,
@@ -218,7 +235,6 @@ COLONNADE_SSL_KEYFILE.
     metavar="NAME=VALUE",
     help="Set a limit, such as max_body_bytes=1048576. May be repeated.",
 )
-@click.option("--access-log", is_flag=True, help="Log every request.")
 @click.option(
     "--workers",
     metavar="NUMBER",

@@ -73,6 +73,7 @@ class ConfigFile:
         self.defaults: EntryDraft | None = None
         self.audit: SourceNode | None = None
         self.gateway: GatewaySettings | None = None
+        self.gateway_origin: Origin | None = None
         # The `[[policy]]` of the file, and whether it may have one that could not be read.
         self.policy: SourceNode | None = None
         self.has_broken_policy: bool = False
@@ -250,6 +251,7 @@ def _read_own(source: ConfigFile, root: SourceNode) -> None:
             source.wrong(summary, node.place, hint=hint)
 
         source.gateway = read_gateway(gateway, report)
+        source.gateway_origin = origin
     defaults = root.get("defaults")
     if defaults is not None:
         draft = read_entry("", defaults, origin)

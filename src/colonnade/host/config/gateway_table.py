@@ -3,6 +3,8 @@
     [gateway]
     url = "https://mcp.example.com/mcp"
     instructions = "gathered"
+    store = "${env:REDIS_URL}"
+    keys = ["${env:GATEWAY_KEY}"]
 
     [gateway.auth]
     issuer = "https://login.example.com"
@@ -10,24 +12,28 @@
     [gateway.views.dev]
     servers = ["files", "git"]
 
-Rules: what is wrong is a problem with its place, and the key is ignored. No value is resolved:
-there are no secrets in this table.
+Rules: what is wrong is a problem with its place, and the key is ignored. A key is a reference,
+never a value of the file, and it is looked up when the gateway starts.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from colonnade.host.config.entry import SourceNode
-from colonnade.host.config.settings import GatewayAuthSettings, GatewaySettings
+from colonnade.host.config.entry import Origin, SourceNode
+from colonnade.host.config.lookups import LookupContext, resolve_template
+from colonnade.host.config.references import InvalidReference, ValueTemplate, template
+from colonnade.host.config.settings import GatewayAuthSettings, GatewaySecrets, GatewaySettings
 from colonnade.text import closest
 
 # Adds a problem: the message, the node that it is about, and what to do.
 Report = Callable[[str, SourceNode, str], None]
 
 
-KEYS = ("name", "url", "name_limit", "page_size", "instructions", "store", "auth", "views")
+KEYS = ("name", "url", "name_limit", "page_size", "instructions", "store", "keys", "auth", "views")
 _NUMBERS = ("name_limit", "page_size")
-_STRINGS = ("name", "url", "instructions", "store")
+_STRINGS = ("name", "url", "instructions")
+# Old keys decrypt what clients still carry; a handful are enough.
+MAX_KEYS = 8
 
 
 def read_gateway(node: SourceNode, report: Report) -> GatewaySettings | None:
@@ -41,6 +47,10 @@ def read_gateway(node: SourceNode, report: Report) -> GatewaySettings | None:
             found[key] = _string(value, report)
         elif key in _NUMBERS:
             found[key] = _number(value, report)
+        elif key == "store":
+            found[key] = _template(value, report)
+        elif key == "keys":
+            found[key] = _keys(value, report)
         elif key == "auth":
             found[key] = _auth(value, report)
         elif key == "views":
@@ -66,6 +76,47 @@ def _number(node: SourceNode, report: Report) -> int | None:
         return node.value
     report("expected a number of 1 or more", node, "")
     return None
+
+
+def _template(node: SourceNode, report: Report) -> ValueTemplate | None:
+    text = _string(node, report)
+    if text is None:
+        return None
+    try:
+        return template(text, "colonnade", [])
+    except InvalidReference as error:
+        report(str(error), node, "")
+        return None
+
+
+def _keys(node: SourceNode, report: Report) -> tuple[ValueTemplate, ...]:
+    items = node.items
+    if not items or len(items) > MAX_KEYS:
+        report(f"expected a list of 1 to {MAX_KEYS} references", node, _KEY_HINT)
+        return ()
+    found: list[ValueTemplate] = []
+    for item in items:
+        one = _template(item, report)
+        if one is None:
+            continue
+        if len(one.parts) != 1 or len(one.references) != 1:
+            report("a key is a reference, and not in the file itself", item, _KEY_HINT)
+            continue
+        found.append(one)
+    return tuple(found)
+
+
+_KEY_HINT = 'write keys = ["${env:NAME}"], "${file:path}" or "${keyring:service/name}"'
+
+
+async def resolve_gateway(
+    settings: GatewaySettings, origin: Origin, context: LookupContext
+) -> GatewaySecrets:
+    """What the references of a table refer to. Raises `Refused`."""
+    store = settings.store
+    text = None if store is None else await resolve_template(store, origin, context)
+    keys = [await resolve_template(one, origin, context) for one in settings.keys]
+    return GatewaySecrets(text, tuple(one or "" for one in keys))
 
 
 def _strings(node: SourceNode | None, report: Report) -> tuple[str, ...]:

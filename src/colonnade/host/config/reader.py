@@ -15,12 +15,16 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from shlex import quote
 from typing import Any, TypeAlias
+
+from msgspec.structs import replace
 
 from colonnade.host.config.entry import EntryDraft, decode_text, merge, shadow
 from colonnade.host.config.files import ConfigFile, ReadContext, load, read_bytes
 from colonnade.host.config.formats import NAMED, RANKS
+from colonnade.host.config.gateway_table import resolve_gateway
 from colonnade.host.config.lookups import Inputs, LookupContext, OnInput
 from colonnade.host.config.references import InvalidEnvLine, parse_env_file
 from colonnade.host.config.resolve import check_env_file, entry_of, env_path
@@ -234,7 +238,11 @@ class ConfigReader:
             ]
         self.used.append(source)
         self._check_env_files(source, *usable)
-        self.gateway = self.gateway or source.gateway
+        if self.gateway is None and source.gateway is not None:
+            assert source.gateway_origin is not None
+            found = source.gateway
+            look_up = partial(resolve_gateway, found, source.gateway_origin, self.context)
+            self.gateway = replace(found, resolve=look_up)
         return self._own(source, usable) if source.includes or source.defaults else source.drafts
 
     def _own(self, source: ConfigFile, parts: Sequence[ConfigFile]) -> list[EntryDraft]:

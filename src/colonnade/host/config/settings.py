@@ -7,12 +7,13 @@ Rules: data only. An entry never changes; it is replaced. Secrets are not in an 
 looks them up when the server is about to be started, and they are not kept.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 
 from colonnade.client.cache import MAX_LIST_BYTES, MAX_LIST_ITEMS
+from colonnade.host.config.references import ValueTemplate
 
 TOO_LONG = "a number has thousands of digits"
 
@@ -221,12 +222,24 @@ class GatewayAuthSettings(Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = ()
 
 
+class GatewaySecrets(NamedTuple):
+    """What the references of `[gateway]` refer to."""
+
+    store: str | None
+    keys: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"GatewaySecrets({len(self.keys)} keys)"
+
+
 class GatewaySettings(Struct, frozen=True, kw_only=True):
     """The settings of a gateway; None and empty are the defaults of `Gateway`.
 
     - `url` is the URL of the endpoint as clients write it; it needs one with `auth`.
     - `instructions` are a text, or "gathered": those of all servers.
-    - `store` is where state is kept: `memory`, `sqlite:PATH`, or the URL of a Redis server.
+    - `store` is where state is kept: `memory`, `sqlite:PATH`, or the URL of a Redis server. `keys`
+      are references to the keys that encrypt what clients carry, the same in all replicas.
+      `resolve` looks up what both refer to.
     - `views` are further endpoints, each with some of the servers.
     """
 
@@ -235,7 +248,9 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     name_limit: int | None = None
     page_size: int | None = None
     instructions: str | None = None
-    store: str | None = None
+    store: ValueTemplate | None = None
+    keys: tuple[ValueTemplate, ...] = ()
+    resolve: Callable[[], Coroutine[Any, Any, GatewaySecrets]] | None = None
     auth: GatewayAuthSettings | None = None
     views: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 

@@ -117,9 +117,13 @@ class StderrBuffer:
 
 if TYPE_CHECKING:
     from colonnade.client.tasks.task import ClientTask
+    from colonnade.host.servers.homes import SessionHome
     from colonnade.protocol.forwarded import ResultOrigin
     from colonnade.transport.process.child import Child
 
+# The data of an error to the home of a session: the request that was asked has ended, and another
+# one of the same caller may be meant.
+CALLER_LOST: Final = {"callerLost": True}
 # How long a result waits for the progress callbacks of its call.
 FINAL_PROGRESS_S = 1.0
 
@@ -286,6 +290,8 @@ class SessionEvents:
     def on_notification(self, notification: NotificationReceived) -> None:
         """Handle a notification of the server."""
         self._client.on_notification(notification)
+        if self._session.home is not None:
+            self._session.home.notified(notification)
         if notification.method.name in LISTS:
             self._session.forget_reviews()
         elif notification.method.name == LOG_MESSAGE:
@@ -418,7 +424,8 @@ class SessionInputRequests(InputCallbacks):
             current = self._calls()
             left = tuple(call for call in session_calls[:-1] if call in current)
             if not left:
-                raise Fault(FaultKind.INTERNAL, "the caller has disconnected") from error
+                data = CALLER_LOST if session_calls[-1].session.is_elsewhere else None
+                raise Fault(FaultKind.INTERNAL, "the caller has disconnected", data) from error
         finally:
             for call in session_calls:
                 if pending in call.input_requests:
@@ -671,6 +678,10 @@ class HostedSession:
         # Whether calls of more than one caller were made on it.
         self.served_several: bool = False
         self.start: SharedStart[HostedSession] | None = None
+        # The right of this replica to have it, if there are several.
+        self.home: SessionHome | None = None
+        # Whether another replica has it, and this is a connection to it.
+        self.is_elsewhere: bool = False
         self.caller: str | None = None
         self.calls: dict[SessionCall, None] = {}
         # What the lists of this very session were found to be, by kind, and when they were read.

@@ -65,11 +65,12 @@ from colonnade.host.servers.session import (
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputCapabilities, InputRequestKind
-from colonnade.protocol.revision import EVERY, Revision
+from colonnade.protocol.revision import EVERY, Revision, Revisions
 
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
     from colonnade.host.credentials import UpstreamCredentials
+    from colonnade.host.servers.homes import HomeElsewhere, SessionHomes
     from colonnade.protocol.forwarded import ResultOrigin
     from colonnade.telemetry.telemetry import Telemetry
 
@@ -120,8 +121,12 @@ class SessionOpener:
         review_roots: ReviewRoots | None = None,
         may_reconnect: bool = True,
         contain: Callable[[Any], Any] | None = None,
+        homes: "SessionHomes | None" = None,
     ) -> None:
         settings = entry.settings
+        self.homes = homes
+        # Whether requests are independent of each other, once it is known.
+        self._is_stateless = False
         self._review_roots = review_roots
         self._may_reconnect = may_reconnect
         self._contain = contain
@@ -141,7 +146,9 @@ class SessionOpener:
         seconds = self._entry.settings.start_s
         try:
             async with asyncio.timeout(seconds):
-                client = self._create_client(session, await self._target(), caller)
+                target = await self._target()
+                found = await self._find_home(session, target, caller)
+                client = self._create_client(session, target, caller, found)
                 await client.open()
         except TimeoutError:
             late = TimedOut(f"it did not start within {seconds:g} s")
@@ -153,6 +160,33 @@ class SessionOpener:
             raise self._failed(session, error) from error
         if session.is_lost:
             raise self._failed(session, session.lost_error)
+        self._is_stateless = not session.client.peer.revision.handshake
+        if session.home is not None and self._is_stateless:
+            await session.home.release(is_stateless=True)
+            session.home = None
+
+    async def _find_home(
+        self, session: HostedSession, target: object, caller: CallerKey
+    ) -> "HomeElsewhere | None":
+        """Where the session is, if another replica has it; else this one is its home, or it needs
+        none: a server with a URL has a session of each replica, and a connection that is not known
+        by an id reaches this replica only."""
+        if (
+            self.homes is None
+            or self._is_stateless
+            or self._entry.settings.sharing != "caller"
+            or url_of(target)
+            or not isinstance(caller.session, str | None)
+        ):
+            return None
+        from colonnade.host.servers.homes import HomeElsewhere
+
+        found = await self.homes.find(self._entry.key, caller)
+        if isinstance(found, HomeElsewhere):
+            session.is_elsewhere = True
+            return found
+        session.home = found
+        return None
 
     async def _target(self) -> object:
         try:
@@ -176,15 +210,24 @@ class SessionOpener:
             raise LocalProtocolError(message)
         return self._upstream.auth_for(self._entry.key, settings.credentials, caller)
 
-    def _create_client(self, session: HostedSession, target: object, caller: CallerKey) -> Client:
+    def _create_client(
+        self,
+        session: HostedSession,
+        target: object,
+        caller: CallerKey,
+        elsewhere: "HomeElsewhere | None" = None,
+    ) -> Client:
         settings = self._entry.settings
         surroundings = ConnectContext(
             name=self._entry.key,
             auth=self._credentials(target, caller.principal),
             on_stderr=session.stderr_received if is_command(target) else None,
         )
+        transport, accepts = None, accepted_revisions(settings.revision)
+        if elsewhere is not None:
+            transport, accepts = elsewhere.transport, Revisions([elsewhere.revision])
         return session.create_client(
-            transport_for(target, surroundings),
+            transport or transport_for(target, surroundings),
             input=caller.input,
             send_input_request=self._send_input_request,
             roots=self._roots,
@@ -193,7 +236,7 @@ class SessionOpener:
             may_reconnect=self._may_reconnect,
             contain=self._contain,
             info=self._info or library_info(),
-            accepts=accepted_revisions(settings.revision),
+            accepts=accepts,
             timeout_s=settings.timeout_s,
             open_s=settings.start_s,
             ping_s=self._ping_s,
@@ -280,6 +323,7 @@ class ServerSupervisor:
     - `auth` gives the credentials for a URL if the entry has none, `upstream` those of callers.
     - `info` is the client info that the server is sent.
     - `telemetry` records the requests to the server.
+    - `homes` say which of several replicas has the session of a caller; None without replicas.
     - `on_open` is called with every session that was opened: the server's lists may have changed.
     - `on_change` is called when the state may have changed.
     - `clock` and `random_fraction` (a random number below 1) decide when it is started again.
@@ -298,6 +342,7 @@ class ServerSupervisor:
         info: t.Implementation | None = None,
         telemetry: "bool | Telemetry" = False,
         upstream: "UpstreamCredentials | None" = None,
+        homes: "SessionHomes | None" = None,
         on_open: Callable[["ServerSupervisor", HostedSession], None] | None = None,
         on_change: Callable[["ServerSupervisor"], None] | None = None,
         ping_s: float | None = PING_S,
@@ -318,6 +363,7 @@ class ServerSupervisor:
             review_roots,
             may_reconnect,
             contain,
+            homes,
         )
         self._callers = CallerKeys(frozenset(input_kinds), settings)
         self._on_open = on_open
@@ -471,7 +517,56 @@ class ServerSupervisor:
                 self._changes.notify_all()
         if not session.is_shared:
             session.caller = caller.principal
-        return session.add_call(request, caller, lists=lists)
+        call = session.add_call(request, caller, lists=lists)
+        if session.home is not None:
+            await self._check_home(call, lists=lists)
+        return call
+
+    async def _check_home(self, call: SessionCall, *, lists: bool) -> None:
+        """Make sure that this replica may use its session of the caller."""
+        session = call.session
+        try:
+            assert session.home is not None
+            await session.home.check(lists=lists)
+            if not session.accepts_calls:
+                raise self.home_lost()
+        except BaseException as error:
+            session.remove_call(call, asyncio.get_running_loop().time())
+            self._changes.notify_all()
+            if isinstance(error, ChannelError):
+                error.with_server(self.key)
+            raise
+
+    def home_lost(self, session: HostedSession | None = None) -> ConnectionLost:
+        """The error for a request to a session that is elsewhere now; the session is closed."""
+        from colonnade.host.servers.homes import HomeLost
+
+        if session is not None and session in self._sessions:
+            self._close_session(session, "another replica has taken it over")
+        lost = HomeLost("its session is at another replica now")
+        lost.not_sent = True
+        return lost.with_server(self.key)
+
+    @asynccontextmanager
+    async def carry(
+        self, session: HostedSession, request: RequestContext
+    ) -> AsyncGenerator[SessionCall]:
+        """A call on this very session, for a request that another replica has sent here. Raises
+        `HomeLost` and `StateLost`."""
+        lists, key = reads_list(request), session.key
+        if not session.accepts_calls or key is None or self.draining:
+            raise self.home_lost()
+        call = session.add_call(request, key, lists=lists)
+        await self._check_home(call, lists=lists)
+        error: BaseException | None = None
+        try:
+            yield call
+        except BaseException as caught:
+            error = caught
+            raise
+        finally:
+            self._release(call, error)
+            await call.end()
 
     def _release(self, call: SessionCall, error: BaseException | None) -> None:
         session = call.session
@@ -502,6 +597,11 @@ class ServerSupervisor:
             session.on(SessionEvent.RETIRE)  # what it is retried on is another server, perhaps
         if isinstance(error, AuthError):  # the next session resolves its credentials again
             session.on(SessionEvent.RETIRE)
+        if self._opener.homes is not None:
+            from colonnade.host.servers.homes import HomeLost
+
+            if isinstance(error, HomeLost):  # the next one is opened where the home is then
+                session.on(SessionEvent.RETIRE)
 
     # ------------------------------------------------------------ sessions
 
@@ -517,10 +617,17 @@ class ServerSupervisor:
             if session is None or not session.calls:
                 session = sessions.idle(None if lists else own.input)
         elif session is None:
-            session = sessions.for_list(own.principal) if lists else sessions.unclaimed(own)
+            if lists:
+                session = sessions.for_list(own.principal)
+            elif self._opener.homes is None:  # the home of a session is that of one caller
+                session = sessions.unclaimed(own)
         if session is not None and not lists:
             sessions.give(session, own)
         return session
+
+    def use_homes(self, homes: "SessionHomes | None") -> None:
+        """Use the homes of several replicas from now on; None for none."""
+        self._opener.homes = homes
 
     async def _wait_for_session(self, caller: CallerKey, lists: bool) -> HostedSession:
         deadline = asyncio.get_running_loop().time() + self._settings.timeout_s
@@ -637,6 +744,8 @@ class ServerSupervisor:
         self._revision = revision.date
         self._last_error = None
         self._sessions.add(session)
+        if session.home is not None:
+            session.home.opened(self, session)
         if self._settings.idle_s is not None and session.can_stop:
             self._schedule_idle_check(session, self._settings.idle_s)
         if self._on_open is not None:
@@ -716,9 +825,20 @@ class ServerSupervisor:
             self._sessions.remove(session)
         if session.timer is not None:
             session.timer.cancel()
-        if session.has_client:
+        if session.home is not None:
+            self._track(self._leave_home(session, why), self._closing)
+        elif session.has_client:
             self._track(session.client.close(why), self._closing)
         self._state_changed()
+
+    async def _leave_home(self, session: HostedSession, why: str) -> None:
+        """Close a session, then let another replica open one for its caller."""
+        assert session.home is not None
+        try:
+            if session.has_client:
+                await session.client.close(why)
+        finally:
+            await session.home.release()
 
     def _track(self, work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
         def done(task: "asyncio.Task[None]") -> None:
