@@ -13,6 +13,8 @@ from benchmarks.figures import LIMIT, Figure, shown
 MCP = "mcp"
 FASTMCP = "FastMCP"
 TYPESCRIPT = "TypeScript"
+# Of a client and a server behind a gateway: 2026-07-28, or a revision with a handshake.
+CELLS = ("new-new", "new-old", "old-new", "old-old")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,11 @@ BARS: tuple[Bar, ...] = (
     Bar("replicas-session-cpu", 0.9, "memory store"),
     Bar("replicas-operations", 0),
     Bar("replicas-throughput-cpu", 0.8, "1 replica"),
+    *(Bar(f"gateway-{cell}", 0.4, "direct") for cell in CELLS),
+    *(Bar(f"gateway-{cell}", 10, "FastMCP shared client") for cell in CELLS),
+    *(Bar(f"gateway-{cell}", 60, "FastMCP default") for cell in CELLS),
+    Bar("gateway-1m", 1.3, "direct"),
+    Bar("gateway-1m-old", 1.3, "direct"),
 )
 
 

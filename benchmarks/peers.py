@@ -53,6 +53,10 @@ TYPESCRIPT = Peer("TypeScript", "@modelcontextprotocol/server", "2.4.0", "typesc
 GO = Peer("Go", "go", "1.8.0", "")
 RUST = Peer("Rust", "rust", "3.8.0", "")
 PEERS: tuple[Peer, ...] = (MCP, FASTMCP, TYPESCRIPT, GO, RUST)
+# Gateways, measured beside ours only.
+MCP_PROXY = Peer("mcp-proxy (PyPI)", "mcp-proxy", "0.13.0", "other_proxy.py")
+RUST_PROXY = Peer("mcp-proxy (Rust)", "cargo-mcp-proxy", "0.6.0", "other_proxy.py")
+PROXIES: tuple[Peer, ...] = (MCP_PROXY, RUST_PROXY)
 NAMES: tuple[str, ...] = ("limit", "colonnade", *(peer.name for peer in PEERS))
 # What runs in our own environment.
 OWN = {
@@ -61,12 +65,15 @@ OWN = {
     "replica": "replica_server.py",
     "limit": "limit.py",
     "echo": "echo.py",
+    "upstream": "gateway_upstream.py",
+    "gateway": "colonnade_gateway.py",
+    "other proxy": "other_proxy.py",
 }
 # What the TypeScript server needs beside it under Node; it brings the server of that version along.
 NODE_ADAPTER = ("@modelcontextprotocol/node", "2.1.2")
 TYPESCRIPT_CLIENT = ("@modelcontextprotocol/client", "2.4.0")
 # What a compiled server is built with, if it is there.
-TOOLCHAINS = {GO: "go", RUST: "cargo"}
+TOOLCHAINS = {GO: "go", RUST: "cargo", RUST_PROXY: "cargo"}
 
 
 def installed(*wanted: str) -> Path:
@@ -88,6 +95,8 @@ def command(name: str, *arguments: str) -> list[str]:
     """How somebody's server is started."""
     if name in OWN:
         return [sys.executable, str(SERVERS / OWN[name]), *arguments]
+    if name == "fastmcp proxy":
+        return [python(FASTMCP), str(SERVERS / "fastmcp_proxy.py"), *arguments]
     peer = next(peer for peer in PEERS if peer.name == name)
     if peer in TOOLCHAINS:
         return [str(built(peer) / "server"), *arguments]

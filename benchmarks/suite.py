@@ -3,6 +3,7 @@
     scripts/bench                        all of it, about ten minutes
     scripts/bench --quick                all of it in two minutes, with shorter rounds
     scripts/bench --only http-async,stdio-16 --rounds 20
+    scripts/bench --only gateway         all rows whose names begin with it
     scripts/bench --compare              the short one, each ratio beside the recorded one
     scripts/bench --record               all of it, and write benchmarks/recorded.json
 
@@ -26,6 +27,7 @@ from benchmarks.figures import Figure
 from benchmarks.peers import LOAD_CORE, ROOT, Stage, on_core
 from benchmarks.rows import HTTP, STDIO, Settings, ceiling_row, http_row, stdio_row
 from benchmarks.rows_clients import client_row, memory_row
+from benchmarks.rows_gateway import GATEWAY, gateway_rows
 from benchmarks.rows_replicas import session_row, throughput_row
 from benchmarks.rows_sizes import listen_row, sizes_row
 from benchmarks.rows_start import start_row
@@ -49,6 +51,7 @@ LATE = (
     "session-stream",
     "sizes",
     "replicas-throughput",
+    *GATEWAY,
 )
 
 Run = Callable[[Settings], list[Figure]]
@@ -64,7 +67,13 @@ def rows() -> dict[str, Run]:
     found |= {"memory": memory_row, "client": client_row, "start": start_row}
     found |= {"listen": listen_row, "tasks": tasks_row, "sizes": sizes_row}
     found |= {"replicas-session": session_row, "replicas-throughput": throughput_row}
+    found |= gateway_rows()
     return {name: found[name] for name in sorted(found, key=LATE.__contains__)}
+
+
+def names(given: str, row: str) -> bool:
+    """Whether a row is the given one, or one of those whose names begin with it: `gateway`."""
+    return row == given or row.startswith(f"{given}-")
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -84,9 +93,11 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help=f"of a round ({SECONDS})")
     parser.add_argument("--json", metavar="FILE", help="write all samples there")
     chosen = parser.parse_args(arguments)
-    chosen.only = [name for name in chosen.only.split(",") if name]
-    if unknown := sorted(set(chosen.only) - set(rows())):
+    wanted = [name for name in chosen.only.split(",") if name]
+    found = {name: [row for row in rows() if names(name, row)] for name in wanted}
+    if unknown := sorted(name for name, meant in found.items() if not meant):
         parser.error(f"no row {', '.join(unknown)}; there are: {', '.join(rows())}")
+    chosen.only = [row for meant in found.values() for row in meant]
     chosen.quick = chosen.quick or chosen.compare
     if chosen.record and (chosen.quick or chosen.only):
         parser.error("--record takes a whole run")
@@ -121,7 +132,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = options(arguments)
     begun = time.monotonic()
     peers.patient = not chosen.quick
-    facts = report.facts({peer.name: peer.version for peer in peers.PEERS})
+    facts = report.facts({peer.name: peer.version for peer in (*peers.PEERS, *peers.PROXIES)})
     print(report.told(facts))
     if peers.pinned():
         print("servers on one core, the load on another\n")
