@@ -56,6 +56,7 @@ from colonnade.ports import (
 )
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.forwarded import forwardable_meta
 from colonnade.protocol.input_requests import (
     NO_INPUT,
     AnyInputResponse,
@@ -386,7 +387,7 @@ class SessionInputRequests(InputCallbacks):
     ) -> AnyInputResponse:
         contexts = tuple(call.context for call in session_calls)
         urls = session_calls[-1].session.url_elicitations
-        sent = urls.prepare(request, contexts[-1])
+        sent = urls.prepare(_without_hop_meta(request), contexts[-1])
         pending = asyncio.ensure_future(self._send(contexts, sent))
         pending.add_done_callback(_retrieve_exception)
         for call in session_calls:
@@ -434,6 +435,14 @@ class SessionInputRequests(InputCallbacks):
             return Raw(encode(await respond(request)))
 
         return decode_as(t.ListRootsResult, await self._review_roots(contexts, request, forward))
+
+
+def _without_hop_meta(request: InputRequest) -> InputRequest:
+    """The same request for the next hop, which has a progress token of its own."""
+    meta = request.params.meta
+    if not meta:
+        return request
+    return InputRequest(replace(request.params, meta=forwardable_meta(meta) or None))
 
 
 def _retrieve_exception(pending: "asyncio.Future[Raw]") -> None:
