@@ -463,14 +463,16 @@ class SessionCall:
     """One call on a session, from when it was given the session until it is done."""
 
     def __init__(
-        self, session: "HostedSession", request: RequestContext, input: InputCapabilities
+        self, session: "HostedSession", request: RequestContext, key: CallerKey
     ) -> None:
         self.session: HostedSession = session
         self.context: RequestContext = request
+        # The session of its client.
+        self.client_session: Hashable = key.session
         # Whether it lasts beside the requests of its caller, such as a subscription.
         self.is_background: bool = False
         # What its caller can be asked.
-        self.input: InputCapabilities = input
+        self.input: InputCapabilities = key.input
         # The input requests that its caller has not answered yet.
         self.input_requests: list[asyncio.Future[Raw]] = []
         self._callbacks: CallbackQueue | None = None
@@ -666,6 +668,7 @@ class HostedSession:
         self._stderr = StderrBuffer()
         self._transport: ClientTransport | None = None
         self._first_caller: str | None = None
+        self._several_principals = False
         self._contain: Callable[[Any], Any] | None = None
         self._first_session: Hashable = None
         self._reconnects = False
@@ -799,13 +802,13 @@ class HostedSession:
         if self._first_caller is None:
             self._first_caller = key.principal
         elif self._first_caller != key.principal:
-            self.served_several = True
+            self.served_several = self._several_principals = True
         if not lists:  # a list is for all clients of a principal
             if self.had_calls and self._first_session != key.session:
                 self.served_several = True
             if not self.had_calls:
                 self.had_calls, self._first_session = True, key.session
-        call = SessionCall(self, request, key.input)
+        call = SessionCall(self, request, key)
         self.calls[call] = None
         return call
 
@@ -829,16 +832,28 @@ class HostedSession:
         return self._stderr.last(most)
 
     def log_received(self, message: t.LoggingMessageNotificationParams) -> None:
-        """Send a log message to the caller; dropped if there were several callers."""
-        if self.isolation is Isolation.SHARED or self.served_several or not self.calls:
+        """Send a log message to the caller; dropped if it may belong to another one."""
+        calls = [call for call in self.calls if not call.is_background]
+        if self.isolation is Isolation.SHARED or not calls:
             return
-        call = next((one for one in reversed(self.calls) if not one.is_background), None)
-        if call is None:
+        if self.served_several and not self._logs_for_one(calls):
             return
+        call = calls[-1]
         data = message.data if self._contain is None else self._contain(message.data)
         frame = call.context.exchange.log(message.level, data, message.logger)
         if frame is not None:
             call.call_back(call.send_notification, frame, size=len(frame))
+
+    def _logs_for_one(self, calls: list[SessionCall]) -> bool:
+        """Whether a log message belongs to the client of these calls, although several clients of
+        the principal have used the session: the server sends it for a request that has not ended
+        (R1034), and no other client has one."""
+        return (
+            self.client.peer.revision.log_control is LogControl.PER_REQUEST
+            and not self._several_principals
+            and not self.is_unsettled
+            and len({call.client_session for call in calls}) == 1
+        )
 
     async def lower_log_level(self, wanted: t.LoggingLevel) -> None:
         """Let the server send log messages of this level, if it has one level for the session: the
