@@ -9,6 +9,7 @@ from auth.cutting import Cut, check_fits, check_missed
 
 LISTS, RESULTS, FOLLOWED = "test_lists.py", "test_results.py", "test_subscriptions.py"
 KEPT, DOOR = "test_manifests.py", "test_front_door.py"
+SESSIONS = "../host/servers/test_sessions.py"
 
 CUTS: dict[str, Cut] = {
     "principal of a cursor": Cut(
@@ -94,6 +95,41 @@ CUTS: dict[str, Cut] = {
         "if False:",
         KEPT,
         "with_their_credentials",
+    ),
+    "log messages of another principal": Cut(
+        "host/servers/session.py",
+        "            and not self._several_principals\n",
+        "",
+        SESSIONS,
+        "only_caller_or_for_nobody",
+    ),
+    "log messages of another client": Cut(
+        "host/servers/session.py",
+        "            and len({call.client_session for call in calls}) == 1\n",
+        "",
+        FOLLOWED,
+        "two_clients_gets",
+    ),
+    "log messages of a cancelled call": Cut(
+        "host/servers/session.py",
+        "            and not self.is_unsettled\n            and len(",
+        "            and len(",
+        FOLLOWED,
+        "cancelled_call_of_another",
+    ),
+    "log messages outside of requests": Cut(
+        "host/servers/session.py",
+        "            self.client.peer.revision.log_control is LogControl.PER_REQUEST\n            and not self._several",
+        "            not self._several",
+        FOLLOWED,
+        "with_a_handshake",
+    ),
+    "progress token of another hop": Cut(
+        "host/servers/session.py",
+        "forwardable_meta(meta) or None",
+        "meta",
+        "test_input_meta.py",
+        "progress_token",
     ),
     "servers of a view": Cut(
         "host/servers/generation.py",

@@ -78,6 +78,26 @@ async def test_what_has_no_response_is_asked_again() -> None:
         assert text(await rounds.send("pair", {}, second.request_state, given)) == "one two"
 
 
+@pytest.mark.spec("R0811")
+@pytest.mark.parametrize("upstream", [OLD, NEW])
+def test_responses_to_what_was_not_asked_are_ignored(upstream: str) -> None:
+    @live
+    async def exercise() -> None:
+        made = Desk()
+        async with recorded(made.server, upstream=upstream, downstream=NEW) as cell:
+            rounds = Rounds(await cell.connect(can_elicit()))
+            first = await rounds.begin("book", who="ada")
+            given = answered(first, lambda _: "12A")
+            extra = {
+                "unknown_extra_key": {"action": "accept", "content": {"foo": "bar"}},
+                "another_unexpected": {"action": "accept", "content": {"baz": 123}},
+            }
+            last = await rounds.send("book", {"who": "ada"}, first.request_state, given | extra)
+            assert text(last) == "ada: 12A"
+
+    exercise()
+
+
 @live
 async def test_two_calls_of_one_caller_on_one_pipe_are_asked_and_answered_interleaved() -> None:
     made, making = desk()

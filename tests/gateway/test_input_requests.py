@@ -20,6 +20,7 @@ from colonnade.gateway.input_requests import (
     required_urls,
     round_of,
     url_round,
+    with_params,
     words_for_urls,
 )
 from colonnade.protocol import types as t
@@ -179,3 +180,12 @@ def test_an_error_about_capabilities_is_recognised_by_its_code_and_data() -> Non
     assert required_capabilities(RemoteError(-32021, "x", data)) == {"elicitation": {"form": {}}}
     assert required_capabilities(RemoteError(-32603, "x", data)) is None
     assert required_capabilities(RemoteError(-32021, "x", "other")) is None
+
+
+def test_a_client_gets_the_params_of_roots_although_they_are_optional() -> None:
+    assert with_params(t.ListRootsRequest()) == t.ListRootsRequest(
+        params=t.ListRootsRequestParams()
+    )
+    url = t.ElicitRequestParams(message="Go.", mode="url", url="https://example.com")
+    visit = t.ElicitRequest(params=url)
+    assert with_params(visit) is visit

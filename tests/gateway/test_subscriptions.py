@@ -304,3 +304,104 @@ async def test_a_client_that_follows_a_resource_still_gets_the_logs_of_its_calls
         await client.call_tool("c__work")
         await client.wait_for_callbacks()
     assert heard == ["info", "error"]
+
+
+@live
+async def test_each_of_two_clients_gets_the_logs_of_its_own_calls() -> None:
+    """Both are of one principal, and use one session of a server whose logs belong to requests."""
+    server = Server("chatty")
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def talk(words: str, ctx: Context) -> str:
+        await ctx.info(words)
+        return words
+
+    @server.tool
+    async def wait() -> str:
+        begun.set()
+        await go.wait()
+        return "done"
+
+    _ = talk, wait
+    heard: list[tuple[str, str]] = []
+    entry = entry_of("c", server, Settings(revision=NEW))
+    async with Host({"c": entry}) as host:
+        gateway = Gateway(host)
+        async with (
+            connect(
+                gateway, revision=OLD, on_log=lambda one: heard.append(("one", one.data))
+            ) as one,
+            connect(
+                gateway, revision=OLD, on_log=lambda one: heard.append(("two", one.data))
+            ) as two,
+        ):
+            await one.call_tool("c__talk", {"words": "hers"})
+            await two.call_tool("c__talk", {"words": "his"})
+            await one.wait_for_callbacks()
+            await two.wait_for_callbacks()
+            assert heard == [("one", "hers"), ("two", "his")]
+            # While both have a call in flight nothing says whose it is.
+            waiting = asyncio.create_task(two.call_tool("c__wait"))
+            await begun.wait()
+            await one.call_tool("c__talk", {"words": "hers"})
+            go.set()
+            await waiting
+            await one.wait_for_callbacks()
+            await two.wait_for_callbacks()
+        assert heard == [("one", "hers"), ("two", "his")]
+
+
+class TalkingServer:
+    """A server whose log messages a test chooses, and a gateway to it for two clients."""
+
+    def __init__(self, settings: Settings) -> None:
+        server = Server("talking")
+        self.waiting = asyncio.Event()
+        self.heard: list[tuple[str, str]] = []
+        server.tool(self.talk)
+        server.tool(self.wait)
+        self.entry = entry_of("c", server, settings)
+
+    async def talk(self, words: str, ctx: Context) -> str:
+        await ctx.info(words)
+        return words
+
+    async def wait(self) -> None:
+        self.waiting.set()
+        await asyncio.Event().wait()
+
+    def client(self, gateway: Gateway, name: str) -> Client:
+        return connect(
+            gateway, revision=OLD, on_log=lambda one: self.heard.append((name, one.data))
+        )
+
+
+@live
+async def test_a_log_that_may_be_of_a_cancelled_call_of_another_client_is_dropped() -> None:
+    talking = TalkingServer(Settings(revision=NEW))
+    async with Host({"c": talking.entry}) as host:
+        gateway = Gateway(host)
+        async with talking.client(gateway, "one") as one, talking.client(gateway, "two") as two:
+            waiting = asyncio.create_task(two.call_tool("c__wait"))
+            await talking.waiting.wait()
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            await until(lambda: host.status()[0].in_flight == 0)
+            await one.call_tool("c__talk", {"words": "hers"})
+            await one.wait_for_callbacks()
+    assert talking.heard == []
+
+
+@live
+async def test_a_log_of_a_session_with_a_handshake_is_for_its_only_client_or_for_none() -> None:
+    """Such a server may log outside of requests."""
+    talking = TalkingServer(Settings(revision=OLD, sharing="pooled", max_sessions=1))
+    async with Host({"c": talking.entry}) as host:
+        gateway = Gateway(host)
+        async with talking.client(gateway, "one") as one, talking.client(gateway, "two") as two:
+            await one.call_tool("c__talk", {"words": "hers"})
+            await two.call_tool("c__talk", {"words": "his"})
+            await one.wait_for_callbacks()
+            await two.wait_for_callbacks()
+    assert talking.heard == [("one", "hers")]

@@ -1,10 +1,12 @@
-"""The official Python SDK, 1.x or 2.x, as a client of the everything-server.
+"""The official Python SDK, 1.x or 2.x, as a client of the everything-server, or of any.
 
     python drive_mcp.py '{"era": "2026-07-28", "http": "http://...", "leave_out": ["ping"]}'
 
 or with "sse", an address, too, or "stdio", a command. Run by the Python of the SDK's environment.
 Plays every scenario on one connection and prints what it saw, a line of JSON for each:
-{"scenario", "seen"} or {"scenario", "failed"}.
+{"scenario", "seen"} or {"scenario", "failed"}. With "steps" it plays those instead, at any server:
+
+    {"scenario": "sum", "do": "call", "params": {"name": "add", "arguments": {"a": 1, "b": 2}}}
 
 Rules: judges nothing; what was seen is in the words of the wire. Imports nothing of ours.
 """
@@ -17,6 +19,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -441,6 +444,39 @@ SCENARIOS: dict[str, Callable[[Client], Awaitable[Any]]] = {
 }
 
 
+# ---------------------------------------------------------------- steps of a spec
+
+
+async def step(client: Client, wanted: dict[str, Any]) -> Any:
+    """A result or an error, with the questions and the progress that came before it."""
+    api, do, params = client.api, wanted["do"], wanted.get("params", {})
+    if do == "meet":
+        return await meet(client)
+    if do == "list":
+        return await lists(client)
+    client.questions.clear()
+    steps: list[Any] = []
+
+    async def progressed(done: float, total: float | None, message: str | None) -> None:
+        steps.append([done, total, message])
+
+    if do == "call":
+        given = params.get("arguments", {})
+        doing = api.call_tool(params["name"], given, progress_callback=progressed)
+    elif do == "read":
+        doing = api.read_resource(params["uri"])
+    elif do == "prompt":
+        doing = api.get_prompt(params["name"], params.get("arguments"))
+    else:
+        doing = api.complete(t.PromptReference(**params["ref"]), params["argument"])
+    seen: dict[str, Any] = {"questions": client.questions, "steps": steps}
+    try:
+        seen["result"] = wire(await doing)
+    except REFUSED as error:
+        seen["error"] = wire(error.error)
+    return seen
+
+
 # ---------------------------------------------------------------- connecting
 
 
@@ -485,10 +521,11 @@ def report(**line: Any) -> None:
 
 async def main(spec: dict[str, Any]) -> None:
     client = Client(spec)
+    chosen = {name: run for name, run in SCENARIOS.items() if name not in spec.get("leave_out", ())}
+    if "steps" in spec:
+        chosen = {one["scenario"]: partial(step, wanted=one) for one in spec["steps"]}
     async with connected(client):
-        for name, scenario in SCENARIOS.items():
-            if name in spec["leave_out"]:
-                continue
+        for name, scenario in chosen.items():
             try:
                 with anyio.fail_after(SCENARIO_S):
                     report(scenario=name, seen=await scenario(client))

@@ -1,21 +1,37 @@
-// The official TypeScript SDK as a client of the everything-server.
+// The official TypeScript SDK, 2.x or 1.x, as a client of the everything-server, or of any.
 //
 //     node drive_typescript.mjs FOLDER '{"era": "2026-07-28", "http": "http://...", "leave_out": []}'
 //
 // FOLDER is where @modelcontextprotocol/client is installed. Takes the specs of drive_mcp.py, plays
-// its scenarios under the same names, and prints the same lines.
+// its scenarios under the same names, and prints the same lines. FOLDER may have
+// @modelcontextprotocol/sdk 1.x instead, which plays the steps of a spec.
 //
 // Rules: judges nothing; what was seen is in the words of the wire. Imports nothing of ours.
 
+import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 
 const folder = process.argv[2];
 const spec = JSON.parse(process.argv[3]);
 const require = createRequire(`${folder}/package.json`);
-const { Client, ResourceNotFoundError, SSEClientTransport, StreamableHTTPClientTransport } = require(
-    "@modelcontextprotocol/client",
-);
-const { StdioClientTransport } = require("@modelcontextprotocol/client/stdio");
+const second = existsSync(`${folder}/node_modules/@modelcontextprotocol/client`);
+const { Client, ResourceNotFoundError, SSEClientTransport, StreamableHTTPClientTransport, StdioClientTransport } =
+    second
+        ? { ...require("@modelcontextprotocol/client"), ...require("@modelcontextprotocol/client/stdio") }
+        : Object.assign(
+              {},
+              ...["index", "sse", "streamableHttp", "stdio"].map((name) =>
+                  require(`@modelcontextprotocol/sdk/client/${name}.js`),
+              ),
+          );
+// What 1.x calls the methods.
+const schemas = second
+    ? {}
+    : (({ ElicitRequestSchema, CreateMessageRequestSchema, ListRootsRequestSchema }) => ({
+          "elicitation/create": ElicitRequestSchema,
+          "sampling/createMessage": CreateMessageRequestSchema,
+          "roots/list": ListRootsRequestSchema,
+      }))(require("@modelcontextprotocol/sdk/types.js"));
 
 const MODERN = "2026-07-28";
 const SCENARIO_MS = 30_000;
@@ -66,26 +82,28 @@ const versionNegotiation = { mode: modern ? "auto" : "legacy" };
 const capabilities = { elicitation: { form: {}, url: {} }, sampling: {}, roots: {} };
 const client = new Client({ name: "interop", version: "1" }, { capabilities, versionNegotiation });
 
-client.setRequestHandler("elicitation/create", ({ method, params }) => {
+const named = (method) => schemas[method] ?? method;
+client.setRequestHandler(named("elicitation/create"), ({ method, params }) => {
     questions.push({ method, params });
     if (params.message.includes("decline")) return { action: "decline" };
     if (params.mode === "url") return { action: "accept" };
     const names = Object.keys(params.requestedSchema.properties).filter((name) => name in TYPED);
     return { action: "accept", content: Object.fromEntries(names.map((name) => [name, TYPED[name]])) };
 });
-client.setRequestHandler("sampling/createMessage", ({ method, params }) => {
+client.setRequestHandler(named("sampling/createMessage"), ({ method, params }) => {
     questions.push({ method, params });
     return { role: "assistant", content: { type: "text", text: "Paris, of course" }, model: "interop" };
 });
-client.setRequestHandler("roots/list", ({ method }) => {
+client.setRequestHandler(named("roots/list"), ({ method }) => {
     questions.push({ method, params: {} });
     return { roots: [{ uri: FOLDER_URI, name: "interop" }] };
 });
-client.setNotificationHandler("notifications/message", ({ params }) => {
-    logs.push(params);
-    hear();
-});
-for (const method of [UPDATED, CHANGED]) {
+if (second)
+    client.setNotificationHandler("notifications/message", ({ params }) => {
+        logs.push(params);
+        hear();
+    });
+for (const method of second ? [UPDATED, CHANGED] : []) {
     client.setNotificationHandler(method, ({ params }) => {
         notices.push({ method, params: params ?? {} });
         hear();
@@ -109,7 +127,8 @@ async function refused(doing) {
     } catch (error) {
         if (typeof error.code !== "number") throw error;
         const { code, message, data } = error;
-        return { code, message, data, renumbered: error instanceof ResourceNotFoundError };
+        const renumbered = second && error instanceof ResourceNotFoundError;
+        return { code, message, data, renumbered };
     }
     throw new Error(`no error, but ${JSON.stringify(result)}`);
 }
@@ -131,7 +150,7 @@ async function watch({ resources = [], tools = false }) {
 
 const scenarios = {
     meet: async () => ({
-        revision: client.getNegotiatedProtocolVersion(),
+        revision: second ? client.getNegotiatedProtocolVersion() : client.transport._protocolVersion ?? null,
         server: client.getServerVersion(),
         instructions: client.getInstructions(),
         capabilities: client.getServerCapabilities(),
@@ -273,6 +292,29 @@ const scenarios = {
     ping: () => client.ping(),
 };
 
+// ---------------------------------------------------------------- steps of a spec
+
+/** A result or an error, with the questions and the progress that came before it. */
+async function step({ do: kind, params = {} }) {
+    if (kind === "meet" || kind === "list") return scenarios[kind]();
+    questions.length = 0;
+    const steps = [];
+    const onprogress = ({ progress, total, message }) => steps.push([progress, total, message]);
+    const sending = {
+        call: () => (second ? client.callTool(params, { onprogress }) : client.callTool(params, undefined, { onprogress })),
+        read: () => client.readResource(params),
+        prompt: () => client.getPrompt(params),
+        complete: () => client.complete(params),
+    }[kind];
+    let outcome;
+    try {
+        outcome = { result: await sending() };
+    } catch (error) {
+        outcome = { error: await refused(Promise.reject(error)) };
+    }
+    return { ...outcome, questions: [...questions], steps };
+}
+
 // ---------------------------------------------------------------- the run
 
 const report = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
@@ -292,7 +334,8 @@ async function play(scenario, run) {
 }
 
 await client.connect(transport());
-for (const [scenario, run] of Object.entries(scenarios))
+for (const wanted of spec.steps ?? []) await play(wanted.scenario, () => step(wanted));
+for (const [scenario, run] of spec.steps ? [] : Object.entries(scenarios))
     if (!spec.leave_out.includes(scenario)) await play(scenario, run);
 await client.close();
 report({ scenario: "leave", seen: "left" });

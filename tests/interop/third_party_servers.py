@@ -97,7 +97,7 @@ def reached(server: ThirdPartyServer, transport: str, folder: Path) -> Generator
     ):
         try:
             assert process.stdout is not None
-            yield _address(process.stdout, log) + path
+            yield address(process.stdout, log) + path
         finally:
             process.terminate()
             try:
@@ -106,7 +106,7 @@ def reached(server: ThirdPartyServer, transport: str, folder: Path) -> Generator
                 process.kill()
 
 
-def _address(printed: IO[bytes], log: IO[str]) -> str:
+def address(printed: IO[bytes], log: IO[str]) -> str:
     """The address that a server prints, among other words."""
     said, end = b"", time.monotonic() + START_S
     while select.select([printed], [], [], max(0.0, end - time.monotonic()))[0]:

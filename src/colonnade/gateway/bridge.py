@@ -35,6 +35,7 @@ from colonnade.gateway.input_requests import (
     required_urls,
     round_of,
     url_round,
+    with_params,
     words_for_urls,
 )
 from colonnade.host.host import Host
@@ -283,8 +284,9 @@ class InputBridge:
     ) -> t.InputRequiredResult:
         ttl_s = max(state.expires_at - self._clock(), 0.0)
         sealed = await self._states.save(encode(state), state.principal, ttl_s)
+        sent = {key: with_params(request) for key, request in (requests or {}).items()}
         return t.InputRequiredResult(
-            result_type="input_required", input_requests=requests or None, request_state=sealed
+            result_type="input_required", input_requests=sent or None, request_state=sealed
         )
 
     # ------------------------------------------------------------ held calls

@@ -151,6 +151,14 @@ def exchange_with_round(exchange: Exchange, given: GivenRound) -> Exchange:
     return replace(exchange, request=request, deliver=None)
 
 
+def with_params(request: t.AnyInputRequest) -> t.AnyInputRequest:
+    """An input request for a client. `params` of `roots/list` are sent although they are optional:
+    some clients, the Go SDK's among them, read them."""
+    if isinstance(request, t.ListRootsRequest) and request.params is None:
+        return replace(request, params=t.ListRootsRequestParams())
+    return request
+
+
 # ---------------------------------------------------------------- errors that require input
 
 # The revisions whose servers require URL elicitations with an error; the code is the same in all.

@@ -1,4 +1,4 @@
-// The official Go SDK as a client of the everything-server.
+// The official Go SDK as a client of the everything-server; with `steps` in its spec, of any server.
 //
 // Rules: judges nothing; what was seen is in the words of the wire.
 package main
@@ -52,6 +52,14 @@ type specification struct {
 	SSE      string   `json:"sse"`
 	Stdio    []string `json:"stdio"`
 	LeaveOut []string `json:"leave_out"`
+	Steps    []step   `json:"steps"`
+}
+
+type step struct {
+	Scenario string          `json:"scenario"`
+	Do       string          `json:"do"`
+	Params   json.RawMessage `json:"params"`
+	Progress int             `json:"progress"`
 }
 
 func (spec specification) transport() mcp.Transport {
@@ -523,6 +531,58 @@ var plays = []struct {
 	{"ping", ping},
 }
 
+// ---------------------------------------------------------------- steps of a spec
+
+// A request with the params of a step, and what came of it.
+func request[P, R any](ctx context.Context, params json.RawMessage, send func(context.Context, *P) (R, error)) (any, error) {
+	wanted := new(P)
+	if err := json.Unmarshal(params, wanted); err != nil {
+		return nil, err
+	}
+	result, err := send(ctx, wanted)
+	if err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+// A result or an error, with the questions and the progress that came before it.
+func (wanted step) run(ctx context.Context, d *driver) (any, error) {
+	token := wanted.Scenario
+	d.hear(func() { d.questions = []any{} })
+	var result any
+	var err error
+	switch wanted.Do {
+	case "meet":
+		return meet(ctx, d)
+	case "list":
+		return lists(ctx, d)
+	case "call":
+		result, err = request(ctx, wanted.Params, func(ctx context.Context, params *mcp.CallToolParams) (any, error) {
+			params.Meta = mcp.Meta{"progressToken": token}
+			return d.session.CallTool(ctx, params)
+		})
+	case "read":
+		result, err = request(ctx, wanted.Params, d.session.ReadResource)
+	case "prompt":
+		result, err = request(ctx, wanted.Params, d.session.GetPrompt)
+	case "complete":
+		result, err = request(ctx, wanted.Params, d.session.Complete)
+	default:
+		return nil, fmt.Errorf("there is no step %s", wanted.Do)
+	}
+	d.until(func() bool { return len(d.progress[token]) >= wanted.Progress })
+	d.lock.Lock()
+	defer d.lock.Unlock()
+	seen := object{"questions": d.questions, "steps": d.progress[token], "unseen": unseen}
+	if err == nil {
+		seen["result"] = result
+	} else if seen["error"], err = refusal(err); err != nil {
+		return nil, err
+	}
+	return seen, nil
+}
+
 // ---------------------------------------------------------------- the run
 
 func tell(line object) {
@@ -557,8 +617,11 @@ func drive(text string) {
 	d := &driver{spec: spec, progress: map[string][]any{}}
 	d.heard = sync.NewCond(&d.lock)
 	d.session = must(connect(context.Background(), spec, d.options()))
+	for _, one := range spec.Steps {
+		attempt(d, one.Scenario, one.run)
+	}
 	for _, one := range plays {
-		if !slices.Contains(spec.LeaveOut, one.name) {
+		if len(spec.Steps) == 0 && !slices.Contains(spec.LeaveOut, one.name) {
 			attempt(d, one.name, one.run)
 		}
 	}

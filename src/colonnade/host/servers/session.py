@@ -57,6 +57,7 @@ from colonnade.ports import (
 )
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.forwarded import forwardable_meta
 from colonnade.protocol.input_requests import (
     NO_INPUT,
     AnyInputResponse,
@@ -394,7 +395,7 @@ class SessionInputRequests(InputCallbacks):
     ) -> AnyInputResponse:
         contexts = tuple(call.context for call in session_calls)
         urls = session_calls[-1].session.url_elicitations
-        sent = urls.prepare(request, contexts[-1])
+        sent = urls.prepare(_without_hop_meta(request), contexts[-1])
         pending = asyncio.ensure_future(self._send(contexts, sent))
         pending.add_done_callback(_retrieve_exception)
         for call in session_calls:
@@ -445,6 +446,14 @@ class SessionInputRequests(InputCallbacks):
         return decode_as(t.ListRootsResult, await self._review_roots(contexts, request, forward))
 
 
+def _without_hop_meta(request: InputRequest) -> InputRequest:
+    """The same request for the next hop, which has a progress token of its own."""
+    meta = request.params.meta
+    if not meta:
+        return request
+    return InputRequest(replace(request.params, meta=forwardable_meta(meta) or None))
+
+
 def _retrieve_exception(pending: "asyncio.Future[Raw]") -> None:
     # The task that waited for it may have been cancelled before it failed.
     if not pending.cancelled():
@@ -463,14 +472,16 @@ class SessionCall:
     """One call on a session, from when it was given the session until it is done."""
 
     def __init__(
-        self, session: "HostedSession", request: RequestContext, input: InputCapabilities
+        self, session: "HostedSession", request: RequestContext, key: CallerKey
     ) -> None:
         self.session: HostedSession = session
         self.context: RequestContext = request
+        # The session of its client.
+        self.client_session: Hashable = key.session
         # Whether it lasts beside the requests of its caller, such as a subscription.
         self.is_background: bool = False
         # What its caller can be asked.
-        self.input: InputCapabilities = input
+        self.input: InputCapabilities = key.input
         # The input requests that its caller has not answered yet.
         self.input_requests: list[asyncio.Future[Raw]] = []
         self._callbacks: CallbackQueue | None = None
@@ -666,6 +677,7 @@ class HostedSession:
         self._stderr = StderrBuffer()
         self._transport: ClientTransport | None = None
         self._first_caller: str | None = None
+        self._several_principals = False
         self._contain: Callable[[Any], Any] | None = None
         self._first_session: Hashable = None
         self._reconnects = False
@@ -803,13 +815,13 @@ class HostedSession:
         if self._first_caller is None:
             self._first_caller = key.principal
         elif self._first_caller != key.principal:
-            self.served_several = True
+            self.served_several = self._several_principals = True
         if not lists:  # a list is for all clients of a principal
             if self.had_calls and self._first_session != key.session:
                 self.served_several = True
             if not self.had_calls:
                 self.had_calls, self._first_session = True, key.session
-        call = SessionCall(self, request, key.input)
+        call = SessionCall(self, request, key)
         self.calls[call] = None
         return call
 
@@ -846,10 +858,24 @@ class HostedSession:
             call.call_back(call.send_notification, frame, size=len(frame))
 
     def _only_call(self) -> "SessionCall | None":
-        """The latest call, if all calls are of one caller."""
-        if self.isolation is Isolation.SHARED or self.served_several:
+        """The latest call, if a message without an owner can only belong to its client."""
+        calls = [call for call in self.calls if not call.is_background]
+        if self.isolation is Isolation.SHARED or not calls:
             return None
-        return next((one for one in reversed(self.calls) if not one.is_background), None)
+        if self.served_several and not self._logs_for_one(calls):
+            return None
+        return calls[-1]
+
+    def _logs_for_one(self, calls: list[SessionCall]) -> bool:
+        """Whether a log message belongs to the client of these calls, although several clients of
+        the principal have used the session: the server sends it for a request that has not ended
+        (R1034), and no other client has one."""
+        return (
+            self.client.peer.revision.log_control is LogControl.PER_REQUEST
+            and not self._several_principals
+            and not self.is_unsettled
+            and len({call.client_session for call in calls}) == 1
+        )
 
     async def lower_log_level(self, wanted: t.LoggingLevel) -> None:
         """Let the server send log messages of this level, if it has one level for the session: the

@@ -1,4 +1,4 @@
-//! The official Rust SDK as a client of the everything-server.
+//! The official Rust SDK as a client of the everything-server; with `steps` in its spec, of any server.
 //!
 //! Rules: judges nothing; what was seen is in the words of the wire.
 
@@ -497,6 +497,37 @@ async fn play(client: &Running, scenario: &str) -> Seen {
     }
 }
 
+// ---------------------------------------------------------------- steps of a spec
+
+fn shown<T: serde::Serialize>(result: T) -> Value {
+    serde_json::to_value(result).unwrap_or_default()
+}
+
+/// One step: a result or an error, with the questions and the progress that came before it.
+async fn step(client: &Running, wanted: &Value) -> Seen {
+    let heard = client.service();
+    heard.keep(|kept| *kept = Kept::default());
+    let params = wanted["params"].clone();
+    let outcome = match wanted["do"].as_str().unwrap_or_default() {
+        "meet" => return meet(client).await,
+        "list" => return lists(client).await,
+        "call" => client.call_tool(wire(params)).await.map(shown),
+        "read" => client.read_resource(wire(params)).await.map(shown),
+        "prompt" => client.get_prompt(wire(params)).await.map(shown),
+        "complete" => client.complete(wire(params)).await.map(shown),
+        other => return Err(format!("there is no step {other}").into()),
+    };
+    let progress = wanted["progress"].as_u64().unwrap_or_default() as usize;
+    heard.until(|kept| kept.steps.len() >= progress).await;
+    let kept = heard.kept.lock().unwrap();
+    let mut seen = json!({"questions": kept.questions, "steps": kept.steps, "unordered": true});
+    match outcome {
+        Ok(result) => seen["result"] = result,
+        Err(error) => seen["error"] = refusal(error)?,
+    }
+    Ok(seen)
+}
+
 // ---------------------------------------------------------------- the run
 
 const SCENARIOS: [&str; 34] = [
@@ -507,21 +538,29 @@ const SCENARIOS: [&str; 34] = [
     "sample", "roots", "ask together", "ask the unable", "subscribe", "cancel", "reconnect", "ping",
 ];
 
+fn report(scenario: &str, outcome: Result<Seen, tokio::time::error::Elapsed>) {
+    let line = match outcome {
+        Err(_) => json!({"scenario": scenario, "failed": "took too long"}),
+        Ok(Err(error)) => json!({"scenario": scenario, "failed": error.to_string()}),
+        Ok(Ok(seen)) => json!({"scenario": scenario, "seen": seen}),
+    };
+    println!("{line}");
+}
+
 pub async fn drive(text: &str) -> Result<(), Box<dyn std::error::Error>> {
     let spec: Arc<Value> = Arc::new(serde_json::from_str(text)?);
     let client = connect(&spec, true).await.map_err(|error| error.to_string())?;
     let left_out: Vec<&str> =
         spec["leave_out"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    for scenario in SCENARIOS {
-        if left_out.contains(&scenario) {
-            continue;
+    if let Some(steps) = spec["steps"].as_array() {
+        for wanted in steps {
+            let name = wanted["scenario"].as_str().unwrap_or_default();
+            report(name, tokio::time::timeout(SCENARIO, step(&client, wanted)).await);
         }
-        let line = match tokio::time::timeout(SCENARIO, play(&client, scenario)).await {
-            Err(_) => json!({"scenario": scenario, "failed": "took too long"}),
-            Ok(Err(error)) => json!({"scenario": scenario, "failed": error.to_string()}),
-            Ok(Ok(seen)) => json!({"scenario": scenario, "seen": seen}),
-        };
-        println!("{line}");
+    } else {
+        for scenario in SCENARIOS.into_iter().filter(|one| !left_out.contains(one)) {
+            report(scenario, tokio::time::timeout(SCENARIO, play(&client, scenario)).await);
+        }
     }
     client.cancel().await?;
     println!("{}", json!({"scenario": "leave", "seen": "left"}));
