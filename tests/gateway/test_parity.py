@@ -14,7 +14,7 @@ import official
 from colonnade import Client, Gateway, Handler, Host, RequestContext, connect
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
-from colonnade.host.policy.rules import Policy
+from colonnade.host.policy.rules.rules import Policy
 from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side
 from colonnade.store.memory import MemoryStore

@@ -130,10 +130,9 @@ class InputBridge:
         """Start, until the stack is closed. With a store that is shared with other replicas of the
         service, each continues the held calls of the others."""
         if store is not None:
+            from colonnade.gateway.homes import KEY_PREFIX, GatewayHomes
             from colonnade.replicas.remote_request import RemoteRequests
             from colonnade.replicas.replica import Replica
-
-            from colonnade.gateway.homes import KEY_PREFIX, GatewayHomes
 
             replica = self._replica = Replica(store)
             remote = self._remote = RemoteRequests(replica, service)
