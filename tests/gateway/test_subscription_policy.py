@@ -14,6 +14,9 @@ from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import ServerEntry, Settings
 from colonnade.host.policy.audit.log import AuditLog
 from colonnade.host.policy.pins.pins import Pins
+from colonnade.host.policy.request import CallerFacts
+from colonnade.host.runtime import CallerFilter
+from colonnade.host.servers.listings import ListKind
 from colonnade.ports import Caller
 from colonnade.protocol import types as t
 from colonnade.protocol.http.security import Headers
@@ -50,6 +53,27 @@ def entries(server: Server, revision: str = OLD) -> dict[str, ServerEntry]:
 def count(gateway: Gateway) -> int:
     """How many subscriptions there are upstream."""
     return len(gateway._subscriptions)  # pyright: ignore[reportPrivateUsage]
+
+
+def with_lists() -> Server:
+    server = Server("lists")
+
+    @server.tool
+    def read() -> str:
+        return "read"
+
+    @server.prompt
+    def ask() -> str:
+        return "ask"
+
+    _ = read, ask
+    return server
+
+
+def notice(host: Host, key: str, kind: ListKind) -> None:
+    """As if a server of a host had sent `list_changed`."""
+    hosted = host._runtime.generation.servers[key]  # pyright: ignore[reportPrivateUsage]
+    hosted._on_change(key, (kind,), None)  # pyright: ignore[reportPrivateUsage]
 
 
 async def refusal(client: Client, uri: str, server: str | None = None) -> RemoteError:
@@ -249,3 +273,60 @@ async def test_a_folder_of_accepted_resources_is_followed() -> None:
         client.listen(resources=[FOLDER]) as changes,
     ):
         assert await first_heard(changes, server, OPEN) == OPEN
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+def test_changed_lists_of_a_hidden_server_reach_no_client(revision: str) -> None:
+    @live
+    async def exercise() -> None:
+        servers = {key: with_lists() for key in ("shown", "secret")}
+        policy = Policy([Rule("deny", servers="secret"), Rule("allow")])
+        async with (
+            Host(servers, policy=policy) as host,
+            connect(Gateway(host), revision=revision) as client,
+        ):
+            await client.list_tools()
+            async with client.listen(tools=True, prompts=True) as changes:
+                change = asyncio.ensure_future(anext(changes))
+                while not change.done():
+                    notice(host, "secret", "tools")
+                    notice(host, "shown", "prompts")
+                    await asyncio.sleep(0.005)
+                assert (await change).kind == "prompts"
+
+    exercise()
+
+
+@live
+async def test_changed_lists_of_a_hidden_server_are_not_reported_to_the_program() -> None:
+    policy = Policy([Rule("deny", servers="secret"), Rule("allow")])
+    async with Host({"shown": notes(), "secret": notes()}, policy=policy) as host:
+        seen: list[tuple[str, ...]] = []
+        every: list[tuple[str, ...]] = []
+        host.watch(lambda changes: seen.append(changes.servers))
+        host.watch(lambda changes: every.append(changes.servers), all_callers=True)
+        for key in ("secret", "shown"):
+            notice(host, key, "tools")
+        while len(every) < 2:
+            await asyncio.sleep(0)
+        assert every == [("secret",), ("shown",)]
+        assert seen == [("shown",)]
+
+
+@live
+async def test_a_change_that_another_process_noticed_is_for_callers_that_see_all_servers() -> None:
+    rules = [Rule("deny", servers="secret", principals="bob"), Rule("allow")]
+    async with Host({"secret": notes()}, policy=Policy(rules)) as host:
+        gateway = Gateway(host)
+        heard: dict[str, list[str]] = {"ann": [], "bob": []}
+        for who in heard:
+            gateway.watch_changes(lambda method, _, who=who: heard[who].append(method), who)
+            facts = CallerFilter(host._runtime, CallerFacts(who))  # pyright: ignore[reportPrivateUsage]
+            gateway.changes.note(who, facts)
+        await gateway.start()
+        method = "notifications/tools/list_changed"
+        gateway.changes.publish(method, t.NotificationParams(), None)  # as a replica delivers it
+        while not heard["ann"]:
+            await asyncio.sleep(0)
+        assert heard == {"ann": [method], "bob": []}
+        await gateway.stop()

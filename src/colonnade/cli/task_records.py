@@ -9,8 +9,6 @@ import asyncio
 import contextlib
 import hashlib
 import os
-import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +19,7 @@ from msgspec import Struct
 from colonnade.cli.errors import USAGE, CliError
 from colonnade.cli.options import ConnectionOptions
 from colonnade.cli.terminal import Terminal
-from colonnade.client.auth import storage_folder
+from colonnade.client.auth import storage_folder, write_private
 from colonnade.client.results import ToolResult
 from colonnade.errors import ChannelError, ColonnadeError, InvalidArgument
 from colonnade.protocol.tasks.client import TaskHandle
@@ -36,9 +34,6 @@ FOLDER = "tasks"
 CHAT_FILE = "chat.db"
 ID_CHARACTERS = 8
 MAX_SHOWN = 60
-
-_OWN_FOLDER = 0o700
-_OWN_FILE = 0o600
 
 
 class KeptTask(Struct, frozen=True, omit_defaults=True):
@@ -88,19 +83,7 @@ def keep_task(handle: str, tool: str, options: ConnectionOptions) -> KeptTask:
     )
     folder = _folder()
     try:
-        folder.mkdir(mode=_OWN_FOLDER, parents=True, exist_ok=True)
-        if sys.platform != "win32":
-            folder.chmod(_OWN_FOLDER)
-        made, name = tempfile.mkstemp(prefix=".new-", dir=folder)
-        try:
-            with os.fdopen(made, "wb") as file:
-                file.write(msgspec.json.encode(kept))
-            os.chmod(name, _OWN_FILE)
-            os.replace(name, folder / f"{id}.json")
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+        write_private(folder / f"{id}.json", msgspec.json.encode(kept))
     except OSError as error:
         raise CliError(f"the task cannot be kept in {folder}: {error.strerror}") from None
     return kept

@@ -11,6 +11,7 @@ import os
 import secrets
 import stat
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -121,6 +122,24 @@ def storage_folder() -> Path:
             Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "colonnade"
         )
     return folder
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file that only the user may read, in a folder that is private from then on; other
+    processes see all of it or nothing. Raises `OSError`."""
+    path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+    if sys.platform != "win32":
+        path.parent.chmod(_FOLDER_MODE)
+    made, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    try:
+        with os.fdopen(made, "wb") as file:
+            file.write(data)
+        os.chmod(name, _FILE_MODE)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
 
 
 def machine_key(folder: Path) -> bytes:

@@ -8,32 +8,61 @@ principal is dropped with its last watcher.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from colonnade.ports import Store
 from colonnade.protocol import types as t
 from colonnade.server.notifications import ChangeCallback, ChangeNotifier
+
+if TYPE_CHECKING:
+    from colonnade.host.runtime import CallerFilter
+
+# What requests of one principal had for the rules: clients, and claims of its tokens. Of more, the
+# oldest are forgotten.
+MAX_FILTERS = 32
 
 # Whether a watcher may be notified of an updated resource. It is asked for each update, since the
 # rules may change while it watches, and an update may name a resource below the one it follows.
 ShowsUri: TypeAlias = Callable[[str], bool]
 
 
+# Whether a watcher may be notified of changed lists of one of some servers; of unknown ones if
+# there are none, because another process has noticed the change.
+ShowsServers: TypeAlias = Callable[[tuple[str, ...]], bool]
+
+
+class ServerLists(t.NotificationParams):
+    """Inside a gateway: lists of these servers have changed. It is never sent."""
+
+    servers: tuple[str, ...] = ()
+
+    @property
+    def uri(self) -> str:
+        """Tells changes of different servers apart, as the URI does those of resources."""
+        return "\n".join(self.servers)
+
+
 class PrincipalChanges:
     """The changes that one principal is notified of."""
 
     def __init__(
-        self, changes: "GatewayChanges", principal: str, shows: "ShowsUri | None" = None
+        self,
+        changes: "GatewayChanges",
+        principal: str,
+        shows: "ShowsUri | None" = None,
+        shows_servers: "ShowsServers | None" = None,
     ) -> None:
         self._changes = changes
         self._principal = principal
         self._shows = shows
+        self._shows_servers = shows_servers
 
     def watch(self, callback: ChangeCallback) -> Callable[[], None]:
         """Call `callback` for every change until the returned function is called."""
-        return self._changes.watch(callback, self._principal, self._shows)
+        return self._changes.watch(callback, self._principal, self._shows, self._shows_servers)
 
 
 class GatewayChanges:
@@ -43,6 +72,8 @@ class GatewayChanges:
         self._common = ChangeNotifier()
         # By principal: its notifier, and how many watch it.
         self._own: dict[str, tuple[ChangeNotifier, int]] = {}
+        # By principal that is watched: what its requests may see.
+        self._filters: dict[str, OrderedDict[CallerFilter, None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -64,17 +95,42 @@ class GatewayChanges:
         watchers here, until the stack is closed."""
         await self._common.share(store, name, exit_stack)
 
-    def of(self, principal: str, shows: "ShowsUri | None" = None) -> PrincipalChanges:
-        """The changes that a principal is notified of; `shows` as for `watch`."""
-        return PrincipalChanges(self, principal, shows)
+    def of(
+        self,
+        principal: str,
+        shows: "ShowsUri | None" = None,
+        shows_servers: "ShowsServers | None" = None,
+    ) -> PrincipalChanges:
+        """The changes that a principal is notified of; the functions as for `watch`."""
+        return PrincipalChanges(self, principal, shows, shows_servers)
+
+    def note(self, principal: str, caller: "CallerFilter") -> None:
+        """A principal that is watched has made a request, which may see this."""
+        if principal in self._own:
+            filters = self._filters.setdefault(principal, OrderedDict())
+            filters[caller] = None
+            filters.move_to_end(caller)
+            if len(filters) > MAX_FILTERS:
+                filters.popitem(last=False)
+
+    def shows_servers(self, principal: str, servers: tuple[str, ...]) -> bool:
+        """Whether the sessions of a principal may be notified of changed lists. They are not told
+        apart here: what all of its requests may see; before the first there is nothing to read
+        again."""
+        filters = self._filters.get(principal)
+        return bool(filters) and all(one.shows_servers(servers) for one in filters)
 
     def watch(
-        self, callback: ChangeCallback, principal: str, shows: "ShowsUri | None" = None
+        self,
+        callback: ChangeCallback,
+        principal: str,
+        shows: "ShowsUri | None" = None,
+        shows_servers: "ShowsServers | None" = None,
     ) -> Callable[[], None]:
         """Call `callback` for every change that a principal can see, until the returned function is
-        called. Updates of resources that `shows` is false for are left out."""
-        if shows is not None:
-            callback = _only_shown(callback, shows)
+        called. Updates of resources that `shows` is false for are left out, and changes of lists
+        that `shows_servers` is false for."""
+        callback = _only_shown(callback, shows, shows_servers)
         notifier, watchers = self._own.get(principal, (None, 0))
         if notifier is None:
             notifier = ChangeNotifier()
@@ -94,6 +150,7 @@ class GatewayChanges:
                 self._own[principal] = (notifier, left - 1)
             else:
                 del self._own[principal]
+                self._filters.pop(principal, None)
 
         return unwatch
 
@@ -105,10 +162,16 @@ class GatewayChanges:
             self._own[principal][0].publish(method, params)
 
 
-def _only_shown(callback: ChangeCallback, shows: ShowsUri) -> ChangeCallback:
+def _only_shown(
+    callback: ChangeCallback, shows: ShowsUri | None, shows_servers: ShowsServers | None
+) -> ChangeCallback:
     def on_change(method: str, params: t.NotificationParams) -> None:
-        uri: str | None = getattr(params, "uri", None)
-        if uri is None or shows(uri):
-            callback(method, params)
+        if isinstance(params, t.ResourceUpdatedNotificationParams):
+            if shows is None or shows(params.uri):
+                callback(method, params)
+            return
+        servers = params.servers if isinstance(params, ServerLists) else ()
+        if shows_servers is None or shows_servers(servers):
+            callback(method, t.NotificationParams())
 
     return on_change

@@ -95,6 +95,8 @@ class GatewayFront:
     async def respond(self, request: RequestContext) -> bytes | None:
         """The encoded response, a result or an error."""
         exchange = request.exchange
+        if self._host.policy is not None:
+            self._changes.note(request.principal, self._host.caller_filter(request))
         try:
             handler = self._own_handlers.get(exchange.method.name) or self._bridge.handle
             try:
@@ -220,7 +222,8 @@ class GatewayFront:
             listener = Listener(subscription, request)
             self._listeners.add(listener)
             try:
-                return await listener.run(self._changes.of(principal, shows))
+                sees = self._host.caller_filter(request).shows_servers
+                return await listener.run(self._changes.of(principal, shows, sees))
             finally:
                 self._listeners.discard(listener)
         finally:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from colonnade.errors import InvalidArgument
 from colonnade.gateway.bridge import InputBridge
-from colonnade.gateway.changes import GatewayChanges
+from colonnade.gateway.changes import GatewayChanges, ServerLists
 from colonnade.gateway.front import GatewayFront
 from colonnade.gateway.identity import gateway_capabilities, gathered_instructions
 from colonnade.gateway.manifests import GatewayManifests
@@ -259,7 +259,9 @@ class Gateway(RunnableService):
         """Call `on_change` for every change that a principal can see, until the returned function
         is called."""
         shows = partial(self._subscriptions.shows, principal)
-        end = self.changes.watch(on_change, principal, shows)
+        end = self.changes.watch(
+            on_change, principal, shows, partial(self._shows_servers, principal)
+        )
 
         def unwatch() -> None:
             end()
@@ -268,6 +270,10 @@ class Gateway(RunnableService):
                 asyncio.get_running_loop().call_soon(self._subscriptions.release_unused)
 
         return unwatch
+
+    def _shows_servers(self, principal: str, servers: tuple[str, ...]) -> bool:
+        """Whether the sessions of a principal may be notified of changed lists of servers."""
+        return self.host.policy is None or self.changes.shows_servers(principal, servers)
 
     # ------------------------------------------------------------ lifespan
 
@@ -278,7 +284,7 @@ class Gateway(RunnableService):
     async def _enter(self, exit_stack: contextlib.AsyncExitStack) -> None:
         if self._own_host is not None and not self._own_host.is_entered:
             await exit_stack.enter_async_context(self._own_host)
-        exit_stack.callback(self.host.watch(self._lists_changed))
+        exit_stack.callback(self.host.watch(self._lists_changed, all_callers=True))
         exit_stack.push_async_callback(self._subscriptions.close)
         if self._manifests is not None:
             await self._manifests.load(SERVER_PRINCIPAL)
@@ -294,7 +300,7 @@ class Gateway(RunnableService):
 
     def _lists_changed(self, changes: ListChanges) -> None:
         for method in dict.fromkeys(LIST_NOTIFICATIONS[kind] for kind in changes.kinds):
-            self.changes.publish(method, t.NotificationParams(), changes.caller)
+            self.changes.publish(method, ServerLists(servers=changes.servers), changes.caller)
 
     def drain(self) -> None:
         """End open subscriptions with their result; calls continue."""

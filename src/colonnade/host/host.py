@@ -24,7 +24,7 @@ from colonnade.host.config.settings import (
 )
 from colonnade.host.input_requests import InputRequestHandler, OnInputRequest
 from colonnade.host.requests import HostRequests
-from colonnade.host.runtime import HostRuntime, OnChange, OnEvent, ResourceFilter
+from colonnade.host.runtime import CallerFilter, HostRuntime, OnChange, OnEvent, ResourceFilter
 from colonnade.host.servers.listings import WAIT_S, HostTool
 from colonnade.host.servers.session import State, Status
 from colonnade.ports import Handler, Middleware, RequestContext, Store
@@ -401,6 +401,11 @@ class Host(HostRequests):
         in force whenever it is asked."""
         return self._runtime.resource_filter(request)
 
+    def caller_filter(self, request: RequestContext) -> CallerFilter:
+        """What the caller of a request may see, by the rules that are in force whenever it is
+        asked."""
+        return self._runtime.caller_filter(request)
+
     def status(self) -> list[Status]:
         """The status of every server."""
         return [one.supervisor.status for one in self._runtime.generation.servers.values()]
@@ -543,10 +548,11 @@ class Host(HostRequests):
 
         return CombinedPolicy(both)
 
-    def watch(self, callback: OnChange) -> Callable[[], None]:
+    def watch(self, callback: OnChange, *, all_callers: bool = False) -> Callable[[], None]:
         """Call a callback when lists change: a server sent `list_changed`, or there was a reload.
-        Ends when the returned function is called."""
-        return self._runtime.watch(callback)
+        Ends when the returned function is called. With `all_callers`, as a gateway needs it, also
+        for servers that the policy hides from this program."""
+        return self._runtime.watch(callback, all_callers=all_callers)
 
 
 def _guard(

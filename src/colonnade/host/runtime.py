@@ -61,7 +61,7 @@ if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.host.credentials import UpstreamCredentials
     from colonnade.host.policy.containment import Containment
     from colonnade.host.policy.guard import PolicyGuard
-    from colonnade.host.policy.request import ForwardInput, RuleSet
+    from colonnade.host.policy.request import CallerFacts, ForwardInput, RuleSet
     from colonnade.host.resource_updates import ResourceUpdates
     from colonnade.host.servers.homes import SessionHomes
     from colonnade.telemetry.telemetry import Telemetry
@@ -94,6 +94,23 @@ OnChange: TypeAlias = Callable[[ListChanges], Any]
 OnEvent: TypeAlias = Callable[[Status], Any]
 # Whether a resource, by the key of its server and its URI, may be seen.
 ResourceFilter: TypeAlias = Callable[[str, str], bool]
+
+
+class CallerFilter(NamedTuple):
+    """What one caller may see, by the rules that are in force whenever it is asked."""
+
+    runtime: "HostRuntime"
+    facts: "CallerFacts"
+
+    def shows_servers(self, servers: Sequence[str]) -> bool:
+        """Whether the caller may see one of these servers; without any, each server there is."""
+        runtime = self.runtime
+        if runtime.guard is None:
+            return True
+        view, known = runtime.guard.view_for(self.facts), runtime.generation.servers
+        if not servers:
+            return all(view.shows_server(one) for one in known.values())
+        return any(key not in known or view.shows_server(known[key]) for key in servers)
 
 
 class HostRuntime:
@@ -351,6 +368,12 @@ class HostRuntime:
 
         return shows
 
+    def caller_filter(self, context: RequestContext) -> CallerFilter:
+        """What the caller of a request may see."""
+        from colonnade.host.policy.request import CallerFacts
+
+        return CallerFilter(self, CallerFacts.of(context))
+
     def current(self) -> Generation:
         """The current generation. Raises `LocalProtocolError` after `close`, and in another event
         loop."""
@@ -549,15 +572,27 @@ class HostRuntime:
 
     # ------------------------------------------------------------ callbacks
 
-    def watch(self, callback: OnChange) -> Callable[[], None]:
-        """Call a callback with changes of lists, until the returned function is called."""
+    def watch(self, callback: OnChange, *, all_callers: bool) -> Callable[[], None]:
+        """Call a callback with changes of lists, until the returned function is called; without
+        `all_callers` with those of servers that this program may see."""
         mark = object()
-        self._watchers[mark] = callback
+        self._watchers[mark] = callback if all_callers else partial(self._call_if_seen, callback)
 
         def unwatch() -> None:
             self._watchers.pop(mark, None)
 
         return unwatch
+
+    def _call_if_seen(self, callback: OnChange, changes: ListChanges) -> object:
+        view = self.view_of(changes.caller or "")
+        known = self.generation.servers
+        seen = tuple(
+            key
+            for key in changes.servers
+            if view is None or key not in known or view.shows_server(known[key])
+        )
+        is_all = len(seen) == len(changes.servers)
+        return callback(changes._replace(servers=seen)) if seen or is_all else None
 
     def _lists_changed(
         self, server: str, kinds: Sequence[ListKind], caller: str | None = None

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 from msgspec import Raw
 
 from colonnade.errors import InvalidArgument
-from colonnade.host.runtime import HostRuntime, ListChanges, OnChange, ResourceFilter
+from colonnade.host.runtime import (
+    CallerFilter,
+    HostRuntime,
+    ListChanges,
+    OnChange,
+    ResourceFilter,
+)
 from colonnade.host.servers.generation import Generation
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
@@ -129,10 +135,14 @@ class HostView:
         """See `Host.resource_filter`."""
         return self._runtime.resource_filter(request)
 
-    def watch(self, callback: OnChange) -> Callable[[], None]:
-        """Call a callback when lists of its servers change."""
+    def caller_filter(self, request: RequestContext) -> CallerFilter:
+        """See `Host.caller_filter`."""
+        return self._runtime.caller_filter(request)
+
+    def watch(self, callback: OnChange, *, all_callers: bool = False) -> Callable[[], None]:
+        """Call a callback when lists of its servers change. See `Host.watch`."""
 
         def filtered(changes: ListChanges) -> object:
             return callback(changes) if set(self._keys) & set(changes.servers) else None
 
-        return self._runtime.watch(filtered)
+        return self._runtime.watch(filtered, all_callers=all_callers)

@@ -9,14 +9,12 @@ control a terminal. A record has only a path and a digest, is written atomically
 no other user could have written it.
 """
 
-import contextlib
 import hashlib
 import os
 import re
 import shlex
 import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -154,7 +152,6 @@ def url_dangers(url: str) -> list[str]:
 ActionKind: TypeAlias = Literal["run", "reach", "set", "send", "ask", "read", "in"]
 
 FOLDER: Final = "trusted"
-_OWN_FOLDER, _OWN_FILE = 0o700, 0o600
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -295,21 +292,11 @@ def recall(key: str) -> str | None:
 
 def remember(key: str, digest: str) -> None:
     """Record that a path is trusted with this digest. Raises `Refused`."""
+    from colonnade.client.auth import write_private  # on use
+
     path = _file(key)
     try:
-        path.parent.mkdir(mode=_OWN_FOLDER, parents=True, exist_ok=True)
-        if sys.platform != "win32":
-            path.parent.chmod(_OWN_FOLDER)
-        made, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
-        try:
-            with os.fdopen(made, "wb") as file:
-                file.write(msgspec.json.encode(_TrustRecord(key, digest)))
-            os.chmod(name, _OWN_FILE)
-            os.replace(name, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+        write_private(path, msgspec.json.encode(_TrustRecord(key, digest)))
     except OSError as error:
         raise Refused(f"it cannot be stored in {path.parent}: {error.strerror}") from None
 

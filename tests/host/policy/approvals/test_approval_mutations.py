@@ -15,6 +15,7 @@ APPROVALS, INBOX, REMEMBERED = (
     "approvals/test_inbox.py",
     "approvals/test_remembered.py",
 )
+STORES = "approvals/test_stores.py"
 CONTROL, HOST = "approvals/test_control.py", "approvals/test_host_inbox.py"
 ANOTHER = "does_not_fit_another_request"
 
@@ -269,9 +270,23 @@ CUTS: dict[str, Cut] = {
         REMEMBERED,
         "another_user_could",
     ),
+    "inbox: lease of an item": Cut(
+        "host/policy/approvals/inbox.py",
+        "            kept_s = LEASE_S\n",
+        "            pass\n",
+        STORES,
+        "was_killed",
+    ),
+    "inbox: renewed lease": Cut(
+        "host/policy/approvals/inbox.py",
+        "                    await self._renew(item)\n",
+        "                    pass\n",
+        STORES,
+        "stays_for_as_long",
+    ),
     "remembered: mode of what is written": Cut(
-        "host/policy/approvals/remembered.py",
-        "os.chmod(name, _OWN_FILE)",
+        "client/auth.py",
+        "os.chmod(name, _FILE_MODE)",
         "os.chmod(name, 0o644)",
         REMEMBERED,
         "of_the_user_alone",

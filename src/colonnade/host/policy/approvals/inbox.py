@@ -53,6 +53,9 @@ USABLE_S: Final = 600.0
 WAIT_S: Final = 120.0
 # How long an answered item is kept, so that a second answer gets the first one.
 ANSWERED_S: Final = 60.0
+# How long an item of a call outlives its process, and how often it is renewed while that waits.
+LEASE_S: Final = 30.0
+RENEW_S: Final = 10.0
 # After an error of the store, before it is listened to again.
 RETRY_S: Final = 1.0
 
@@ -120,6 +123,11 @@ class InboxItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     answer: InboxAnswer | None = None
     answered_by: str = ""
     answered_at: float = 0.0
+
+    @property
+    def is_of_process(self) -> bool:
+        """Whether only the process that waits for it can use the answer."""
+        return self.kind != "approval" and not self.task
 
 
 class AnswerOutcome(NamedTuple):
@@ -366,7 +374,7 @@ class Inbox:
                 return there
             if await self._put(item, before):
                 break
-        if item.kind != "approval" and not item.task:
+        if item.is_of_process:
             self._own[item.serial] = item
         self._changed(item)
         self._ask(item)
@@ -382,12 +390,25 @@ class Inbox:
             raise Refused(f"the inbox is full: its items have {MAX_BYTES} bytes; answer them first")
 
     async def _put(self, item: InboxItem, before: bytes | None) -> bool:
-        kept_s = item.deadline - self.clock()
+        kept_s = max(item.deadline - self.clock(), ANSWERED_S)
         if item.state != "open":
             kept_s = max(ANSWERED_S, item.usable_until - self.clock())
-        return await self.store.swap(
-            SERVER_PRINCIPAL, item.key, before, encode(item), max(kept_s, ANSWERED_S)
-        )
+        elif self._is_leased(item):
+            kept_s = LEASE_S
+        return await self.store.swap(SERVER_PRINCIPAL, item.key, before, encode(item), kept_s)
+
+    def _is_leased(self, item: InboxItem) -> bool:
+        """Whether an item is renewed while its process waits, so that it goes with a process that
+        was killed: other processes list the same store."""
+        return item.is_of_process and self.store.is_shared
+
+    async def _renew(self, item: InboxItem) -> None:
+        """Keep an item that is still open for another while. One whose lease has ended, because
+        this process was suspended, is there again."""
+        before = await self.store.get(SERVER_PRINCIPAL, item.key)
+        current = _decoded(before)
+        if current is None or (current.serial == item.serial and current.state == "open"):
+            await self._put(item, before)
 
     # ------------------------------------------------------------ answers
 
@@ -469,6 +490,8 @@ class Inbox:
         try:
             while True:
                 woken.clear()
+                if self._is_leased(item) and item.deadline > self.clock():
+                    await self._renew(item)
                 current = await self.read(item.key)
                 if current is None or current.serial != item.serial:
                     return replace(item, state="expired")
@@ -479,7 +502,9 @@ class Inbox:
                     return current
                 self._listen()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(left_s):
+                    async with asyncio.timeout(
+                        min(left_s, RENEW_S) if self._is_leased(item) else left_s
+                    ):
                         await woken.wait()
         finally:
             self._forget_waiter(item.key, woken)

@@ -15,7 +15,6 @@ import logging
 import os
 import stat
 import sys
-import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -40,7 +39,6 @@ MAX_RULE_BYTES: Final = 64 * 1024
 # Of the arguments of a rule for exactly these arguments, in characters.
 MAX_SHOWN: Final = 200
 
-_OWN_FOLDER, _OWN_FILE = 0o700, 0o600
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 KeptScope: TypeAlias = Literal["session", "project", "always"]
@@ -223,20 +221,10 @@ def is_own(seen: os.stat_result) -> bool:
 
 def write_rule(folder: Path, rule: RememberedRule) -> None:
     """Write a rule to its file. Raises `Refused`."""
+    from colonnade.client.auth import write_private  # on use
+
     try:
-        folder.mkdir(mode=_OWN_FOLDER, parents=True, exist_ok=True)
-        if sys.platform != "win32":
-            folder.chmod(_OWN_FOLDER)
-        made, name = tempfile.mkstemp(prefix=".new-", dir=folder)
-        try:
-            with os.fdopen(made, "wb") as file:
-                file.write(msgspec.json.encode(rule))
-            os.chmod(name, _OWN_FILE)
-            os.replace(name, folder / f"{rule.id}.json")
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+        write_private(folder / f"{rule.id}.json", msgspec.json.encode(rule))
     except OSError as error:
         raise Refused(f"it cannot be remembered in {folder}: {error.strerror}") from None
 
