@@ -207,6 +207,7 @@ async def test_a_change_of_a_list_at_the_home_is_seen_at_every_replica() -> None
     notebook = Notebook()
     async with replicas(notebook) as fleet:
         for client in fleet.clients:
+            await fleet.call("add", client, note="x")
             await client.list_tools()
         assert fleet.home == 0
 
@@ -275,6 +276,7 @@ async def test_a_call_whose_home_ends_may_have_had_an_effect() -> None:
         # It was told, so the next one begins anew.
         assert await fleet.call("add", fleet.clients[2], note="z") == "1"
         assert notebook.effects == ["x", "y", "z"]
+        notebook.go.set()
 
 
 @live
@@ -339,3 +341,17 @@ async def test_a_session_that_its_home_has_closed_is_opened_at_the_next_replica(
         assert await fleet.call("add", fleet.clients[1], note="z") == "1"
         assert await fleet.call("add", fleet.clients[0], note="w") == "2"
         assert fleet.home == 1
+
+
+@live
+async def test_a_request_for_an_earlier_session_of_a_home_is_not_run() -> None:
+    notebook = Notebook()
+    async with replicas(notebook) as fleet:
+        await fleet.call("add", fleet.clients[0], note="x")
+        await fleet.call("add", fleet.clients[1], note="y")
+        (connection,) = fleet.homes(1)._connections
+        connection._key = connection._key.rpartition(" ")[0] + " 999"
+        # It is opened again, and sent there.
+        assert await fleet.call("add", fleet.clients[1], note="z") == "3"
+        assert notebook.effects == ["x", "y", "z"]
+        assert connection not in fleet.homes(1)._connections
