@@ -111,6 +111,22 @@ async def test_a_call_whose_replica_is_gone_is_said_to_be_interrupted() -> None:
 
 
 @live
+async def test_a_round_whose_replica_does_not_respond_says_that_the_effect_is_unknown() -> None:
+    async with fleet(2) as made:
+        first = await made.clients[0].begin("book", who="ada")
+        replica = made.cells[0].gateway._bridge._replica
+        assert replica is not None
+        for task in replica._services[:-1]:  # it listens no more, and its lease has not lapsed yet
+            task.cancel()
+        given = answered(first, lambda _: "12A")
+        result = await made.clients[1].send("book", {"who": "ada"}, first.request_state, given)
+        assert result.is_error
+        assert "whether it had an effect is unknown" in text(result)
+        assert "not started" not in text(result)
+        assert made.desk.ended == []
+
+
+@live
 async def test_a_replica_that_stops_leaves_its_outcome_for_the_others() -> None:
     async with fleet(2) as made:
         first = await made.clients[0].begin("stubborn")

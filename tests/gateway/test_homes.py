@@ -8,8 +8,10 @@ import pytest
 
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.errors import RemoteError
+from colonnade.gateway.homes import CHANGE, HomeChange
 from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side
+from colonnade.replicas.remote_messages import REMOTE_VERSION, encode_remote
 from colonnade.store.sqlite import SqliteStore
 from gateway.recorded import NEW, OLD
 from gateway.replicas import Notebook, replicas, said
@@ -66,6 +68,16 @@ async def test_two_callers_have_two_sessions() -> None:
 
 
 @live
+async def test_a_session_of_a_client_has_one_home_and_another_session_another() -> None:
+    async with replicas(Notebook(), downstream=OLD, session="one") as fleet:
+        numbers = [await fleet.call("add", note=str(number)) for number in range(4)]
+        assert numbers == ["1", "2", "3", "4"]
+        other = await fleet.cells[2].connect(principal="ada", session="two")
+        assert await fleet.call("add", other, note="x") == "1"
+        assert await fleet.call("add", note="y") == "5"
+
+
+@live
 async def test_a_server_of_the_newest_revision_needs_no_home() -> None:
     async with replicas(Notebook(), upstream=NEW) as fleet:
         for number in range(3):
@@ -98,7 +110,7 @@ async def test_lists_are_read_from_the_home() -> None:
 def test_progress_and_log_messages_come_from_the_home(downstream: str) -> None:
     @live
     async def exercise() -> None:
-        async with replicas(Notebook(), downstream=downstream) as fleet:
+        async with replicas(Notebook(), downstream=downstream, session="one") as fleet:
             for number, client in enumerate(fleet.clients):
                 await client.set_log_level("debug")
                 seen: list[Any] = []
@@ -118,7 +130,8 @@ def test_an_input_request_of_the_home_reaches_the_client(downstream: str) -> Non
     @live
     async def exercise() -> None:
         answers = InputCallbacks(on_elicit=seat)
-        async with replicas(Notebook(), downstream=downstream, answers=answers) as fleet:
+        making = replicas(Notebook(), downstream=downstream, answers=answers, session="one")
+        async with making as fleet:
             for client in fleet.clients:
                 assert await fleet.call("ask", client) == "12A"
             for cell in fleet.cells:
@@ -154,6 +167,77 @@ async def test_errors_of_the_server_are_the_same_at_every_replica() -> None:
                 await client.read_resource("note://nothing")
             errors.add((caught.value.code, caught.value.message))
         assert len(errors) == 1
+
+
+@live
+async def test_an_error_of_the_server_is_never_taken_for_one_of_the_home() -> None:
+    notebook = Notebook()
+    async with replicas(notebook) as fleet:
+        await fleet.call("add", fleet.clients[0], note="x")
+        with pytest.raises(RemoteError, match="not started"):
+            await fleet.call("lie", fleet.clients[1], note="y")
+        assert notebook.effects == ["x", "y"]
+
+
+@live
+async def test_an_input_request_moves_to_the_call_of_another_replica() -> None:
+    notebook, asked = Notebook(), asyncio.Event()
+
+    async def never(params: t.ElicitRequestParams) -> t.ElicitResult:
+        asked.set()
+        return await asyncio.Event().wait() or t.ElicitResult(action="cancel")
+
+    async with replicas(notebook, answers=InputCallbacks(on_elicit=seat)) as fleet:
+        await fleet.call("add", fleet.clients[0], note="x")
+        silent = await fleet.cells[2].connect(InputCallbacks(on_elicit=never), principal="ada")
+        first = asyncio.create_task(fleet.call("ask_later", fleet.clients[1], note="first"))
+        assert await notebook.begun.get() == "first"
+        latest = asyncio.create_task(fleet.call("slow", silent, note="latest"))
+        assert await notebook.begun.get() == "latest"
+        notebook.may_ask.set()
+        await asked.wait()  # it was put on the latest call
+        notebook.go.set()  # which ends
+        assert await first == "first: 12A"
+        latest.cancel()
+        await asyncio.wait([latest])
+
+
+@live
+async def test_a_change_of_a_list_at_the_home_is_seen_at_every_replica() -> None:
+    notebook = Notebook()
+    async with replicas(notebook) as fleet:
+        for client in fleet.clients:
+            await fleet.call("add", client, note="x")
+            await client.list_tools()
+        assert fleet.home == 0
+
+        def added() -> str:
+            return "new"
+
+        notebook.server.tool(added)
+        for client in fleet.clients:
+            while True:
+                names = [tool.name for tool in await client.list_tools(fresh=True)]
+                if "s__added" in names:
+                    break
+        assert sum(fleet.opened) == 1
+
+
+@live
+async def test_a_change_that_another_replica_than_the_home_sends_is_ignored() -> None:
+    async with replicas(Notebook()) as fleet:
+        for client in fleet.clients:
+            await fleet.call("add", client, note="x")
+        (home,) = fleet.homes(0)._own.values()
+        (connection,) = fleet.homes(1)._connections
+        seen: list[str] = []
+        connection.watch_changes(lambda method, _: seen.append(method), "ada")
+        method = "notifications/tools/list_changed"
+        body = encode_remote(HomeChange(REMOTE_VERSION, home.id, method, b""))
+        await fleet.replica(2).request(fleet.replica(1).name, CHANGE, body)
+        assert seen == []
+        await fleet.replica(0).request(fleet.replica(1).name, CHANGE, body)
+        assert seen == [method]
 
 
 # ---------------------------------------------------------------- a home that ends
@@ -192,6 +276,7 @@ async def test_a_call_whose_home_ends_may_have_had_an_effect() -> None:
         # It was told, so the next one begins anew.
         assert await fleet.call("add", fleet.clients[2], note="z") == "1"
         assert notebook.effects == ["x", "y", "z"]
+        notebook.go.set()
 
 
 @live
@@ -232,9 +317,7 @@ async def test_a_stopped_home_that_is_back_cannot_be_replaced_by_one_that_saw_it
         await fleet.resume(0)
         await fleet.call("add", fleet.clients[0], note="y")
         assert home.value != before
-        swapped = await fleet.store.swap(
-            "\x01server", f"home {home.id}", before, b"another", 600.0
-        )
+        swapped = await fleet.store.swap("\x01server", f"home {home.id}", before, b"another", 600.0)
         assert not swapped
 
 
@@ -258,3 +341,17 @@ async def test_a_session_that_its_home_has_closed_is_opened_at_the_next_replica(
         assert await fleet.call("add", fleet.clients[1], note="z") == "1"
         assert await fleet.call("add", fleet.clients[0], note="w") == "2"
         assert fleet.home == 1
+
+
+@live
+async def test_a_request_for_an_earlier_session_of_a_home_is_not_run() -> None:
+    notebook = Notebook()
+    async with replicas(notebook) as fleet:
+        await fleet.call("add", fleet.clients[0], note="x")
+        await fleet.call("add", fleet.clients[1], note="y")
+        (connection,) = fleet.homes(1)._connections
+        connection._key = connection._key.rpartition(" ")[0] + " 999"
+        # It is opened again, and sent there.
+        assert await fleet.call("add", fleet.clients[1], note="z") == "3"
+        assert notebook.effects == ["x", "y", "z"]
+        assert connection not in fleet.homes(1)._connections

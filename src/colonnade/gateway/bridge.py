@@ -10,6 +10,7 @@ gave out that state, to this principal, for this very request and server. A held
 another replica is continued there.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -19,7 +20,15 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from colonnade.auth.seal import RequestStateStorage
-from colonnade.errors import Declined, Fault, FaultKind, Refused, RemoteError
+from colonnade.errors import (
+    ChannelError,
+    ConnectionLost,
+    Declined,
+    Fault,
+    FaultKind,
+    Refused,
+    RemoteError,
+)
 from colonnade.gateway.held_calls import HeldCall, HeldCalls, HeldLimits, HeldRequest, interrupted
 from colonnade.gateway.input_requests import (
     FIRST_ROUND,
@@ -43,7 +52,7 @@ from colonnade.host.view import HostView
 from colonnade.ports import RequestContext, Seal, Service, Store, WrappedRequest
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
-from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.exchange import CallerLost, Exchange
 from colonnade.protocol.input_requests import NO_INPUT, InputCapabilities, needed_capability
 from colonnade.protocol.input_rounds import invalid_request_state, subject_of
 from colonnade.protocol.jsonrpc import encode
@@ -55,9 +64,15 @@ if TYPE_CHECKING:  # loaded with a shared store only
     from colonnade.replicas.remote_request import RemoteRequests
     from colonnade.replicas.replica import Replica
 
+log: logging.Logger = logging.getLogger("colonnade.gateway")
+
 # The lifetime of a state: the time for the user to respond.
 STATE_LIFETIME_S = 600.0
 POLICY_CHANGED = "the policy has changed while the call waited for input, so it was cancelled"
+HOLDER_AWAY = (
+    "the replica that holds this call cannot be reached; whether it had an effect is unknown: send "
+    "the responses again, or check"
+)
 # What a request of another replica is for: the next round of a held call.
 HELD_KEY = "held call"
 
@@ -340,7 +355,11 @@ class InputBridge:
                 raise Refused(POLICY_CHANGED, hint="call again")
             call.take(state.round, responses)
             return await self._wait(request, call, None, state.round, state.round)
-        found = await self.held.outcome(state.call, exchange.principal, exchange.method)
+        try:
+            found = await self.held.outcome(state.call, exchange.principal, exchange.method)
+        except ChannelError as error:
+            log.warning("the round of a held call failed: %s", error)
+            raise ConnectionLost(HOLDER_AWAY) from error
         if found is None:
             raise interrupted()
         return await self._conclude(found, request, None, state.round)
@@ -370,10 +389,35 @@ class InputBridge:
         state = await self._open(given.state, exchange)
         if state.kind != "held" or state.replica in ("", self._replica.name):
             return None
+        try:
+            return await self._send_round(request, state)
+        except ChannelError as error:
+            if isinstance(error, CallerLost):
+                raise
+            log.warning("the round of a held call failed: %s", error)
+            raise ConnectionLost(HOLDER_AWAY) from error
+
+    async def _send_round(self, request: RequestContext, state: GatewayState) -> bytes | None:
+        """The response of the replica that holds a call; None if the call is not there any more.
+        Raises `ChannelError` if that cannot be known."""
+        assert self._remote is not None
+        assert self._replica is not None
+        exchange = request.exchange
         found = await self.held.outcome(state.call, exchange.principal, exchange.method)
         if found is not None or not await self._replica.is_alive(state.replica):
             return None
-        return await self._remote.run(request, state.replica, HELD_KEY)
+        # The round is settled below, unless the call has ended with its replica: what was done
+        # before this round is not known then, although the round itself was not started.
+        sent = WrappedRequest(request)
+        sent.exchange = replace(exchange, deliver=None)
+        response = await self._remote.run(sent, state.replica, HELD_KEY)
+        fault = sent.fault
+        if fault is not None and fault.data is not None:  # of this replica, not of the other one
+            if not await self._replica.is_alive(state.replica):
+                return None
+            raise ConnectionLost("it does not respond")
+        request.fault = fault
+        return exchange.settle_encoded(response) if response is not None else exchange.abandon()
 
 
 # ---------------------------------------------------------------- clients of a session

@@ -12,7 +12,7 @@ it was started is known here, and a server cannot say it.
 
 import secrets
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -210,9 +210,10 @@ class HomeConnection:
 
     def failure(self, error: RemoteError) -> ChannelError | None:
         """The exception in place of an error response; None for one of the server."""
-        if isinstance(error.data, dict) and self._mark in error.data:
-            return self._failures.pop(error.data[self._mark], None)
-        return None
+        if not isinstance(error.data, dict):
+            return None
+        number: object = cast("dict[str, object]", error.data).get(self._mark)
+        return self._failures.pop(number, None) if isinstance(number, int) else None
 
     # ------------------------------------------------------------ the service
 
@@ -244,7 +245,9 @@ class HomeConnection:
         except msgspec.MsgspecError:
             found = _FailureData()
         if found.home is not None:
-            return HomeFailure(found.home, fault.message).error()
+            error = HomeFailure(found.home, fault.message).error()
+            error.server = self.name  # the home has named it
+            return error
         if not found.effectUnknown:
             return _not_started(HomeLost(fault.message))
         return HomeLost(HAS_ENDED if await self._has_ended(self) else DOES_NOT_RESPOND)
@@ -325,7 +328,9 @@ class HomeConversation(MemoryConversation):
         super().__init__(link, end, events)
         self._home = home
 
-    async def request(self, method: str, params: t.RequestParams, *args: Any, **options: Any) -> Raw:
+    async def request(
+        self, method: str, params: t.RequestParams, *args: Any, **options: Any
+    ) -> Raw:
         """As every conversation; what has no outcome at the home is an exception."""
         try:
             return await super().request(method, params, *args, **options)

@@ -276,7 +276,9 @@ class GatewayHomes:
         except TimeoutError:
             why = "the replica that has its session does not respond"
         except ChannelError as error:
-            why = f"which replica has its session is not known: {error.sentence}"
+            # Where the store is does not concern clients.
+            log.warning("which replica has a session of server %r is not known: %s", server, error)
+            why = "which replica has its session is not known, since the store is away"
         raise Refused(f"{why}; nothing was started", hint="try again later", server=server)
 
     async def _try(
@@ -305,9 +307,7 @@ class GatewayHomes:
         self._own[id] = home
         taken = False
         try:
-            taken = await store.swap(
-                SERVER_PRINCIPAL, _store_key(id), before, home.value, HOME_S
-            )
+            taken = await store.swap(SERVER_PRINCIPAL, _store_key(id), before, home.value, HOME_S)
         finally:
             if not taken:
                 self._forget(home)
@@ -368,7 +368,8 @@ class GatewayHomes:
                 while not self.replica.holds_lease:
                     await asyncio.sleep(RETRY_S)
         except TimeoutError:
-            error = ChannelError("this replica has no lease, since the store is away")
+            words = "this replica has no lease, since the store is away; nothing was started"
+            error = ChannelError(words)
             error.not_sent = True
             raise error from None
 
@@ -477,7 +478,8 @@ class GatewayHomes:
         exchange = request.exchange
         method, params = exchange.method.name, exchange.method.params
         assert params is not None
-        typed: t.RequestParams = decode_as(params, exchange.request.params)
+        typed = decode_as(params, exchange.request.params)
+        assert isinstance(typed, t.RequestParams)
         if typed.meta:
             typed = msgspec.structs.replace(typed, meta=forwardable_meta(typed.meta) or None)
         origin = exchange.origin = ResultOrigin(home.server)
@@ -533,4 +535,3 @@ def _lost(server: str) -> HomeLost:
     lost = HomeLost("its session is at another replica now")
     lost.not_sent = True
     return lost.with_server(server) if server else lost
-

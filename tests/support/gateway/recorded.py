@@ -14,6 +14,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from msgspec.structs import replace
+
 import official
 from colonnade import Gateway, Host, Server
 from colonnade.client.client import Client
@@ -126,13 +128,16 @@ class Cell:
         *,
         revision: str | None = None,
         principal: str = "",
+        session: str | None = None,
         **options: Any,
     ) -> Client:
-        """Another client of the gateway."""
+        """Another client of the gateway; `session` is the id of its session, as over HTTP."""
         wire = RecordedWire(revision_of(revision) if revision else self.downstream)
         self.front.append(wire)
         near, far = connected_pair(wire.add)
-        serve_end(far, self.gateway, principal=principal)
+        duplex = serve_end(far, self.gateway, principal=principal)
+        if session is not None:
+            duplex.network = replace(duplex.network, session_id=session)
         client = Client(near.open_conversation, answers, info=INFO, tasks=False, **options)
         await client.open(wire.revision)
         self.stack.push_async_callback(client.close)

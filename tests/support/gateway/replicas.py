@@ -17,6 +17,7 @@ from msgspec import Raw
 
 from colonnade import Context, Server
 from colonnade.client.client import Client
+from colonnade.errors import Fault, FaultKind
 from colonnade.gateway.homes import GatewayHomes
 from colonnade.ports import SERVER_PRINCIPAL, Store
 from colonnade.protocol import types as t
@@ -38,8 +39,9 @@ class Notebook:
         self.cancelled: list[str] = []
         self.begun: asyncio.Queue[str] = asyncio.Queue()
         self.go = asyncio.Event()
+        self.may_ask = asyncio.Event()
         self.server = Server("notebook")
-        for tool in (self.add, self.slow, self.report, self.ask, self.fail):
+        for tool in (self.add, self.slow, self.report, self.ask, self.ask_later, self.lie):
             self.server.tool(tool)
 
     def _notes(self, ctx: Context) -> list[str]:
@@ -75,8 +77,17 @@ class Notebook:
     async def ask(self, ctx: Context) -> str:
         return await ctx.elicit("Which seat?", str)
 
-    async def fail(self, ctx: Context) -> str:
-        raise ValueError("no such page")
+    async def ask_later(self, note: str, ctx: Context) -> str:
+        """Asks when the test lets it."""
+        self.begun.put_nowait(note)
+        await self.may_ask.wait()
+        return f"{note}: {await ctx.elicit('Which seat?', str)}"
+
+    async def lie(self, note: str, ctx: Context) -> str:
+        """Fails as if it were a replica that did not start the call."""
+        self.effects.append(note)
+        data = {"home": "moved", "effectUnknown": False}
+        raise Fault(FaultKind.INTERNAL, "not started", data)
 
 
 class Fleet:
@@ -168,6 +179,7 @@ async def replicas(
     store: Store | None = None,
     answers: Any = None,
     principal: str = "ada",
+    session: str | None = None,
     **options: Any,
 ) -> AsyncGenerator[Fleet]:
     fleet = Fleet(notebook, store or MemoryStore(is_shared=True))
@@ -183,7 +195,7 @@ async def replicas(
             )
             cell = await stack.enter_async_context(making)
             fleet.cells.append(cell)
-            fleet.clients.append(await cell.connect(answers, principal=principal))
+            fleet.clients.append(await cell.connect(answers, principal=principal, session=session))
         yield fleet
 
 

@@ -60,7 +60,7 @@ RESULT, NO_EFFECT, UNKNOWN, UNSAID, HUNG = (
     "says nothing of the effect",
     "no end",
 )
-NOT_STARTED = ("not started", "nothing was started", "was refused", "cannot be reached")
+NOT_STARTED = ("not started", "nothing was started")
 MAYBE = "whether it had an effect is unknown"
 
 CONFIG = """
@@ -235,9 +235,9 @@ class GatewayBattery:
             return
         now, last = (int(process), int(number)), self._last.get(call.caller)
         self._last[call.caller] = now
-        if last is not None and call.caller not in self._told:
-            if now[0] != last[0] or now[1] <= last[1]:
-                self.problems.append(f"{call.caller}: another child, and no error: {last} {now}")
+        is_new = last is not None and (now[0] != last[0] or now[1] <= last[1])
+        if is_new and call.caller not in self._told:
+            self.problems.append(f"{call.caller}: another child, and no error: {last} {now}")
         self._told.discard(call.caller)
 
     async def more_calls(self, count: int) -> None:
@@ -350,11 +350,16 @@ class GatewayBattery:
                 for one in read_ledger(self.gateways.ledger)
                 if self.gateways.with_child(one.process) == index
             }
+            port = self.gateways.relay.ports[index]
             process.send_signal(signal.SIGSTOP)
+            # As a balancer that checks the health of processes; what is there already waits.
+            self.gateways.relay.not_ready.add(port)
+            late = asyncio.create_task(self._late(f"http://127.0.0.1:{port}/mcp"))
             await asyncio.sleep(STOPPED_S)
-            await self.more_calls(10)
             process.send_signal(signal.SIGCONT)
             continued = time.time()
+            self.gateways.relay.not_ready.discard(port)
+            await late
             await self.more_calls(20)
             # A child whose caller has another one by now has ended, or does soon.
             current = {last[0] for last in self._last.values()}
@@ -368,6 +373,12 @@ class GatewayBattery:
                         self.problems.append(f"the child {child} of a stopped home goes on")
                 ended += not parent_of(child)
         self.figures.append(f"SIGSTOP for {STOPPED_S:g} s: {ended} replaced children have ended")
+
+    async def _late(self, url: str) -> None:
+        """A call that the stopped process gets, and reads when it is continued."""
+        with contextlib.suppress(ColonnadeError):  # the session; calls are counted
+            async with connect(url, revision=NEWEST, on_elicit=lambda _: {}) as client:
+                await self.call(client, f"{NEWEST}/late", "plain")
 
     def _is_used(self, child: int, since: float) -> bool:
         return any(

@@ -126,7 +126,8 @@ def make_gateway(
         raise CliError(
             f"{file}: a store that several processes can share needs keys, which are the same in "
             "all of them and encrypt what clients carry",
-            hint='add keys = ["${env:GATEWAY_KEY}"] to [gateway]; openssl rand -base64 32 makes one',
+            hint='add keys = ["${env:GATEWAY_KEY}"] to [gateway]; '
+            "openssl rand -base64 32 makes a key",
         )
     try:
         host = Host(config, auth=lambda url: login_for(url, terminal, ask=False))
