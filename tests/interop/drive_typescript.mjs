@@ -312,7 +312,8 @@ async function step({ do: kind, params = {} }) {
     } catch (error) {
         outcome = { error: await refused(Promise.reject(error)) };
     }
-    return { ...outcome, questions: [...questions], steps };
+    // Progress that has arrived together with the result is dropped by the SDK.
+    return { ...outcome, questions: [...questions], steps, drops: true };
 }
 
 // ---------------------------------------------------------------- the run

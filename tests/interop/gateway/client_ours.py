@@ -36,6 +36,8 @@ def wire(value: Any) -> Any:
 
 def elicited(asked: t.ElicitRequestParams) -> Any:
     questions.append({"method": "elicitation/create", "params": wire(asked)})
+    if asked.mode == "url":
+        return True
     fields = asked.requested_schema.properties if asked.requested_schema is not None else {}
     return {name: TYPED[name] for name in fields if name in TYPED}
 

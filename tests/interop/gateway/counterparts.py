@@ -18,7 +18,8 @@ from typing import Any
 
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
 from interop import peers, third_party_servers
-from interop.gateway.steps import steps
+from interop.gateway.everything import EVERYTHING_PLAN
+from interop.gateway.steps import EQUIVALENT, Plan
 from interop.peers import ROOT, STOP_S, DriverRun, Peer, drive
 from interop.third_party_servers import ThirdPartyServer, reached
 
@@ -67,8 +68,7 @@ class Upstream:
     server: ThirdPartyServer
     transport: str
     revision: Revision
-    # Steps that it cannot play, and why.
-    cannot: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    plan: Plan = field(default=EQUIVALENT, hash=False)
 
     def __str__(self) -> str:
         return f"{self.server} {self.transport} {self.revision.date}"
@@ -90,6 +90,10 @@ def _upstreams() -> list[Upstream]:
         for revision, transport in ways:
             key = f"{name}-{transport}" if revision is JULY_2026 else f"{name}-{transport}-old"
             found.append(Upstream(key, server, transport, revision))
+    everything = third_party_servers.EVERYTHING
+    for transport in ("http", "stdio"):
+        key = f"all-{transport}"  # short: names of a gateway have at most 45 characters
+        found.append(Upstream(key, everything, transport, NOVEMBER_2025, EVERYTHING_PLAN))
     return found
 
 
@@ -132,7 +136,8 @@ def configured(upstreams: Sequence[Upstream], folder: Path) -> Generator[list[st
         file = folder / "colonnade.toml"
         file.write_text(configuration(targets), "utf-8")
         trust = [*program, "config", "trust", "--yes", str(file)]
-        subprocess.run(trust, check=True, stdout=subprocess.DEVNULL)
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        subprocess.run(trust, check=True, **quiet)
         yield [*program, "gateway", str(file)]
 
 
@@ -164,11 +169,10 @@ def served(command: Sequence[str], folder: Path, run: DriverRun) -> Generator[st
 def play(peer: Peer, era: Revision, upstream: Upstream, address: str) -> DriverRun:
     """The steps of one client at one server, through a gateway that runs at this address."""
     run = DriverRun()
-    wanted = [one for one in steps(upstream.key) if one["scenario"] not in upstream.cannot]
     spec: dict[str, Any] = {
         "era": era.date,
         "http": f"{address}/mcp/{upstream.key}",
-        "steps": wanted,
+        "steps": upstream.plan.steps(upstream.key),
         "leave_out": [],
     }
     with tempfile.TemporaryFile("w+") as log:
@@ -189,7 +193,7 @@ def play_stdio(peer: Peer, era: Revision, upstream: Upstream) -> DriverRun:
             spec: dict[str, Any] = {
                 "era": era.date,
                 "stdio": child,
-                "steps": steps(upstream.key),
+                "steps": upstream.plan.steps(upstream.key),
                 "leave_out": [],
             }
             drive(peer.driver(spec), run, log)

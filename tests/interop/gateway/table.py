@@ -29,7 +29,6 @@ from interop.gateway.counterparts import (
     play_stdio,
     served,
 )
-from interop.gateway.steps import CHECKS, check_step
 from interop.peers import DriverRun, Peer
 from interop.table import Cell, counted
 
@@ -52,20 +51,25 @@ class Pair:
         return f"{shown} FAILED" if counts["FAILED"] else shown
 
 
+def absent(name: str, peer: Peer, era: Revision) -> str | None:
+    """Why a client cannot play a step, if it cannot."""
+    if name.startswith("url"):
+        return peer.absent("elicit, url", era, "http")
+    return None
+
+
 def judge(run: DriverRun, peer: Peer, era: Revision, upstream: Upstream) -> dict[str, Cell]:
     """Every step of a run."""
     cells: dict[str, Cell] = {}
-    for name in CHECKS:
+    for name in upstream.plan.checks:
         line = run.lines.get(name, {"failed": f"it was never played\n{run.errors}"})
-        if why := upstream.cannot.get(name):
-            cells[name] = Cell("-", f"{upstream.server}: {why}")
-        elif why := peer.absent(name, era, upstream.transport):
+        if why := absent(name, peer, era):
             cells[name] = Cell("-", why)
         elif "failed" in line:
             cells[name] = Cell("FAILED", line["failed"])
         else:
             try:
-                check_step(name, line["seen"], upstream.key, era, upstream.revision)
+                upstream.plan.check(name, line["seen"], upstream.key, era, upstream.revision)
                 cells[name] = Cell("ok")
             except Exception as error:  # what cannot be read has failed
                 why = f"{type(error).__name__}: {error}\nseen: {line['seen']}"
