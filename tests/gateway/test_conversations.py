@@ -130,7 +130,11 @@ async def test_log_messages_cross_from_the_level_that_the_client_wants(
     heard: list[str] = []
     async with recorded(server, upstream=golden.upstream, downstream=golden.downstream) as cell:
         client = await cell.connect(on_log=lambda one: heard.append(one.level))
-        for level, expected in (("debug", list(LEVELS)), ("warning", ["warning"])):
+        wanted: list[tuple[t.LoggingLevel, list[str]]] = [
+            ("debug", list(LEVELS)),
+            ("warning", ["warning"]),
+        ]
+        for level, expected in wanted:
             await client.set_log_level(level)
             assert (await client.call_tool("s__chatter")).text == "said"
             await client.wait_for_callbacks()

@@ -10,6 +10,8 @@ from auth.cutting import Cut, check_fits, check_missed
 LISTS, RESULTS, FOLLOWED = "test_lists.py", "test_results.py", "test_subscriptions.py"
 KEPT, DOOR = "test_manifests.py", "test_front_door.py"
 SESSIONS = "../host/servers/test_sessions.py"
+PARITY, OWNED, ROOTS = "test_parity.py", "test_attribution.py", "test_roots_changed.py"
+SESSION, LISTINGS = "host/servers/session.py", "host/servers/listings.py"
 
 CUTS: dict[str, Cut] = {
     "principal of a cursor": Cut(
@@ -39,6 +41,104 @@ CUTS: dict[str, Cut] = {
         "",
         RESULTS,
         "changes_is_what_the_client",
+    ),
+    "duplicate members of an inspected item": Cut(
+        "protocol/forwarded.py",
+        "        and not (is_inspected and has_duplicate_members(one.raw))\n",
+        "",
+        PARITY,
+        "changes_is_encoded",
+    ),
+    "items of one name": Cut(
+        "protocol/forwarded.py",
+        "found[name] = None if name in found else Raw(bytes(raw))",
+        "found[name] = Raw(bytes(raw))",
+        PARITY,
+        "changes_is_encoded",
+    ),
+    "revision of an item": Cut(
+        "protocol/forwarded.py",
+        "        and one.revision is encoder.revision\n",
+        "",
+        PARITY,
+        "between_other_revisions",
+    ),
+    "an item that is contained": Cut(
+        LISTINGS,
+        "            if id(one) not in unchanged:\n",
+        "            if False:\n",
+        PARITY,
+        "text_is_contained",
+    ),
+    "hidden text in members of items": Cut(
+        LISTINGS,
+        "if raw is not None and (may_pass is None or may_pass(raw)):",
+        "if raw is not None:",
+        PARITY,
+        "around_containment",
+    ),
+    "hidden text in members of results": Cut(
+        "gateway/front.py",
+        "if origin.raw and self._host.hides_text(origin.server, origin.raw):",
+        "if False:",
+        PARITY,
+        "around_containment",
+    ),
+    "hidden text as escapes": Cut(
+        "host/runtime.py",
+        "if _ESCAPES.search(written) is None and is_plain(written.decode()):",
+        "if is_plain(written.decode()):",
+        PARITY,
+        "around_containment",
+    ),
+    "hidden text in names of members": Cut(
+        "host/runtime.py",
+        "            yield from members\n",
+        "",
+        PARITY,
+        "around_containment",
+    ),
+    "lists that were read without rules": Cut(
+        "host/runtime.py",
+        "                one.forget_lists()  # they were not reviewed\n",
+        "",
+        PARITY,
+        "before_there_were_rules",
+    ),
+    "call of a log message": Cut(
+        SESSION,
+        "call = owner if isinstance(owner, SessionCall) else self._only_call()",
+        "call = next(reversed(self.calls))",
+        OWNED,
+        "log_messages_of_a_shared",
+    ),
+    "call of an input request": Cut(
+        "client/input_callbacks.py",
+        "responder: InputResponder = exchange.owner or self",
+        "responder: InputResponder = self",
+        OWNED,
+        "put_on_the_call",
+    ),
+    "session of changed roots": Cut(
+        "host/servers/supervisor.py",
+        "if one.key is not None and one.key.session == session and one.roots_changed():",
+        "if one.roots_changed():",
+        ROOTS,
+        "only_the_sessions",
+    ),
+    "servers that may know changed roots": Cut(
+        SESSION,
+        "if self.key is None or not self.key.input.roots_changed or not has_notification:",
+        "if not has_notification:",
+        ROOTS,
+        "may_not_know_the_roots",
+    ),
+    "policy of changed roots": Cut(
+        SESSION,
+        "raw = await self._review_roots((), request, ask)",
+        "raw = await ask(request)",
+        ROOTS,
+        "policy_that_denies",
     ),
     "scope of a filtered list": Cut(
         "gateway/front.py",

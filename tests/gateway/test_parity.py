@@ -253,6 +253,23 @@ async def test_hidden_text_passes_where_the_settings_say_that_it_is_not_containe
 
 
 @live
+async def test_a_list_that_was_read_before_there_were_rules_is_read_again() -> None:
+    tool = b'{"name":"odd","description":"\\u202e","inputSchema":{"type":"object"},"vendor":1}'
+    server = RawServer()
+    server.lists["tools/list"] = b'{"tools":[' + tool + b"]}"
+    async with (
+        Host({"s": server.entry(OLD)}) as host,
+        connect(Gateway(host), revision=OLD) as client,
+    ):
+        assert b'"vendor":1' in members(await raw_request(client, "tools/list"))["tools"]
+        runtime = host._runtime
+        runtime.reload(runtime._config, Policy(default="allow"))
+        raw = members(await raw_request(client, "tools/list"))["tools"]
+    assert b"vendor" not in raw
+    assert b"\\u202e" not in raw.replace(b"\\\\u202e", b"")
+
+
+@live
 async def test_an_item_whose_text_is_contained_is_encoded() -> None:
     tool = b'{"name":"odd","description":"\\u202e","inputSchema":{"type":"object"},"vendor":1}'
     async with AsyncExitStack() as stack:

@@ -10,12 +10,14 @@ from colonnade.errors import FaultKind
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.forwarded import (
+    RawItem,
     RelayedToolResult,
     ResultOrigin,
     code_for,
     encode_forwarded,
     forwardable_meta,
     kind_of,
+    raw_item_steps,
     unreserved_meta,
 )
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
@@ -138,3 +140,61 @@ def test_trace_context_is_passed_on_and_is_no_part_of_what_a_person_approves() -
     meta = {t.TRACEPARENT_KEY: "00-1", "example.com/force": True, t.PROGRESS_TOKEN_KEY: 1}
     assert forwardable_meta(meta).keys() == {t.TRACEPARENT_KEY, "example.com/force"}
     assert unreserved_meta(meta) == {"example.com/force": True}
+
+
+# ---------------------------------------------------------------- items of lists
+
+
+def steps(pages: list[bytes], result: type[t.ProtocolType]) -> dict[str, Raw]:
+    made = raw_item_steps([Raw(page) for page in pages], result)
+    while True:
+        try:
+            next(made)
+        except StopIteration as end:
+            return end.value
+
+
+def test_the_items_of_all_pages_are_found_by_name() -> None:
+    pages = [b'{"tools":[{"name":"a"},{"name": 1},{}]}', b"{}", b'{"tools":[{"x":1,"name":"b"}]}']
+    assert {name: bytes(raw) for name, raw in steps(pages, t.ListToolsResult).items()} == {
+        "a": b'{"name":"a"}',
+        "b": b'{"x":1,"name":"b"}',
+    }
+
+
+def test_of_a_name_that_occurs_twice_there_is_none() -> None:
+    pages = [b'{"resources":[{"uri":"a:b","x":1}]}', b'{"resources":[{"uri":"a:b","x":2}]}']
+    assert steps(pages, t.ListResourcesResult) == {}
+
+
+def listed(
+    encoder: Encoder, *written: tuple[t.Tool, RawItem | None], is_inspected: bool = False
+) -> Any:
+    tools = t.ListToolsResult(tools=[tool for tool, _ in written])
+    items = {id(tool): raw for tool, raw in written if raw is not None}
+    origin = ResultOrigin("", items=items)
+    frame = encode_forwarded(encoder, b"1", tools, origin, is_inspected=is_inspected)
+    return msgspec.json.decode(frame)["result"]["tools"]
+
+
+def test_unchanged_items_of_the_same_revision_are_passed_on_with_their_names() -> None:
+    revision, other = JULY_2026, NOVEMBER_2025
+    first, second = (t.Tool(name=f"s__{name}", input_schema={}) for name in "ab")
+    raw = Raw(b'{"v":1,"name":"a","execution":{},"inputSchema":{}}')
+    item = RawItem(first, raw, revision, "s__a")
+    encoder = Encoder(revision)
+    plain = {"name": "s__b", "inputSchema": {}}
+    found = listed(encoder, (first, item), (second, None))
+    assert found == [{"v": 1, "name": "s__a", "execution": {}, "inputSchema": {}}, plain]
+    (found,) = listed(encoder, (first, item.replaced(first, "execution")))
+    assert found == {"v": 1, "name": "s__a", "inputSchema": {}}
+    (found,) = listed(encoder, (first, item._replace(name=None)))
+    assert found["name"] == "a"
+    (found,) = listed(encoder, (first, item._replace(name=None).replaced(first, "execution")))
+    assert found == {"v": 1, "name": "a", "inputSchema": {}}
+    (found,) = listed(encoder, (first, item._replace(revision=other)))
+    assert found == {"name": "s__a", "inputSchema": {}}
+    double = item._replace(raw=Raw(b'{"name":"a","v":1,"v":2}'))
+    (found,) = listed(encoder, (first, double), is_inspected=True)
+    assert "v" not in found
+    assert listed(encoder) == []

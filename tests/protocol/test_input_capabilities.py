@@ -19,19 +19,21 @@ def test_capabilities_are_what_a_client_declared_in_a_revision_that_has_them() -
     declared = t.ClientCapabilities(
         elicitation=t.ElicitationCapability(form={}, url={}),
         sampling=t.SamplingCapability(tools={}, context={}),
-        roots=t.RootsCapability(),
+        roots=t.RootsCapability(list_changed=True),
     )
     found = {one.date: InputCapabilities.of(Peer(one, declared)) for one in ALL}
-    only_old = InputCapabilities(sampling=True, roots=True)
+    only_old = InputCapabilities(sampling=True, roots=True, roots_changed=True)
     assert found["2024-11-05"] == found["2025-03-26"] == only_old
     assert found["2025-06-18"] == only_old._replace(form=True)
-    assert found["2025-11-25"] == found["2026-07-28"] == InputCapabilities(*[True] * 6)
+    assert found["2025-11-25"] == found["2026-07-28"] == ALL_INPUT
 
 
-@pytest.mark.parametrize("mask", range(64))
+@pytest.mark.parametrize("mask", range(128))
 def test_capabilities_are_declared_as_they_are(mask: int) -> None:
-    given = InputCapabilities(*(bool(mask >> bit & 1) for bit in range(6)))
+    given = InputCapabilities(*(bool(mask >> bit & 1) for bit in range(7)))
     if (given.sampling_tools or given.sampling_context) and not given.sampling:
+        return  # which no client can declare
+    if given.roots_changed and not given.roots:
         return  # which no client can declare
     assert InputCapabilities.of(Peer(NEWEST, given.declared_in(t.ClientCapabilities()))) == given
 

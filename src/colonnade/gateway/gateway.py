@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from colonnade.client.request import ROOTS_CHANGED
 from colonnade.errors import InvalidArgument
 from colonnade.gateway.bridge import InputBridge
 from colonnade.gateway.changes import GatewayChanges, ServerLists
@@ -237,8 +238,12 @@ class Gateway(RunnableService):
         return self._front.respond(request)
 
     def on_notification(self, notification: NotificationReceived, peer: Peer | None) -> None:
-        """Handle a client's notification that belongs to no request: it is only logged."""
-        log.debug("received %s from a client", notification.method.name)
+        """Handle a client's notification that belongs to no request: changed roots are those of its
+        own sessions with servers, and others are only logged."""
+        if notification.method.name == ROOTS_CHANGED and notification.owner is not None:
+            self.host.roots_changed(notification.owner)
+        else:
+            log.debug("received %s from a client", notification.method.name)
 
     def param_headers(self, tool: str) -> "tuple[ParamHeader, ...]":
         """None: which tool it is depends on the caller, so `front` checks the headers."""

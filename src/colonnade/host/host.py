@@ -474,6 +474,11 @@ class Host(HostRequests):
         passed on."""
         return self._runtime.has_middleware or self._runtime.guard is not None
 
+    def roots_changed(self, session: object) -> None:
+        """The roots of the client in a session have changed: notify the servers that have a
+        session for it, as far as they may know its roots."""
+        self._runtime.roots_changed(session)
+
     def hides_text(self, server: str, raw: Raw) -> bool:
         """Whether what a server wrote has hidden text in it that is contained, in any member: such
         bytes are not passed on."""

@@ -11,6 +11,7 @@ from collections.abc import (
     AsyncGenerator,
     Awaitable,
     Callable,
+    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -278,6 +279,13 @@ class HostRuntime:
     def containment(self, key: str) -> "Containment | None":
         """What contains hidden text of a server; None if nothing does."""
         return self.guard.contain(key) if self.guard is not None else None
+
+    def roots_changed(self, session: object, keys: Collection[str] | None = None) -> None:
+        """Notify the servers, or those with these keys, that the roots of the client in a session
+        have changed."""
+        for key, server in self.generation.servers.items():
+            if keys is None or key in keys:
+                server.supervisor.roots_changed(session)
 
     def hides_text(self, key: str, raw: Raw) -> bool:
         """Whether hidden text is anywhere in what a server wrote, that is contained: also in

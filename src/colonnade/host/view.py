@@ -71,6 +71,10 @@ class HostView:
         """Whether a middleware or the guard may have looked at a result."""
         return self._runtime.has_middleware or self._runtime.guard is not None
 
+    def roots_changed(self, session: object) -> None:
+        """See `Host.roots_changed`."""
+        self._runtime.roots_changed(session, self._keys)
+
     def hides_text(self, server: str, raw: Raw) -> bool:
         """See `Host.hides_text`."""
         return self._runtime.hides_text(server, raw)

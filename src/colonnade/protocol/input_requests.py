@@ -147,7 +147,7 @@ def received_input_request(
 
 class InputCapabilities(NamedTuple):
     """The input requests that a client can answer, as a value: what it declares of elicitation,
-    sampling and roots."""
+    sampling and roots. `roots_changed` is whether it notifies of changed roots."""
 
     form: bool = False
     url: bool = False
@@ -155,6 +155,7 @@ class InputCapabilities(NamedTuple):
     sampling_tools: bool = False
     sampling_context: bool = False
     roots: bool = False
+    roots_changed: bool = False
 
     @classmethod
     def of(cls, peer: Peer) -> "InputCapabilities":
@@ -171,6 +172,7 @@ class InputCapabilities(NamedTuple):
             sampling_tools=sampling is not None and has_tools and sampling.tools is not None,
             sampling_context=sampling is not None and has_tools and sampling.context is not None,
             roots=declared.roots is not None,
+            roots_changed=declared.roots is not None and bool(declared.roots.list_changed),
         )
 
     def limited_to(self, allowed: "InputCapabilities") -> "InputCapabilities":
@@ -189,7 +191,10 @@ class InputCapabilities(NamedTuple):
                 tools={} if self.sampling_tools else None,
                 context={} if self.sampling_context else None,
             )
-        roots = (capabilities.roots or t.RootsCapability()) if self.roots else None
+        roots = None
+        if self.roots:
+            changes = t.RootsCapability(list_changed=True if self.roots_changed else None)
+            roots = capabilities.roots or changes
         return replace(capabilities, elicitation=elicitation, sampling=sampling, roots=roots)
 
 

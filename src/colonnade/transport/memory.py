@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from colonnade.errors import ConnectionLost, LocalProtocolError
 from colonnade.ports import Caller, ConnectionEvents, ProgressCallback, Service
@@ -344,7 +345,7 @@ def serve_end(
     link.scopes = frozenset(scopes) if scopes is not None else None
 
     def on_notification(event: NotificationReceived) -> None:
-        service.on_notification(event, link.peer)
+        service.on_notification(replace(event, owner=duplex), link.peer)
 
     duplex = MemoryDuplex(
         link,

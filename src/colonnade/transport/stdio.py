@@ -21,6 +21,8 @@ import threading
 from collections.abc import Callable, Generator
 from typing import cast
 
+from msgspec.structs import replace
+
 from colonnade.errors import ConnectionLost, Fault
 from colonnade.ports import Service
 from colonnade.protocol.exchange import PIPE
@@ -358,7 +360,7 @@ async def serve_pipe(pipe: Pipe, service: Service) -> None:
     link = DuplexLink(Side.SERVER, identity(), service.accepts, current=identity)
 
     def on_notification(event: NotificationReceived) -> None:
-        service.on_notification(event, link.peer)
+        service.on_notification(replace(event, owner=duplex), link.peer)
 
     duplex = Duplex(
         link,

@@ -62,7 +62,7 @@ async def raw_call(client: Client, name: str) -> Raw:
 
 async def raw_request(client: Client, method: str, **params: Any) -> Raw:
     """The result of a request, as it was written."""
-    kind = client.peer.revision.methods[method].params
+    kind: Any = client.peer.revision.methods[method].params
     return await client.conversation.request(method, kind(**params), 30.0)
 
 

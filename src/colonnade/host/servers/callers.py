@@ -64,7 +64,9 @@ class CallerKeys:
         self._has_own_roots = False
         if settings.sharing != "shared":
             self._has_own_roots = bool(settings.roots) and settings.roots != ROOTS_OF_CALLER
-            self.allowed = InputCapabilities(elicits, elicits, samples, samples, samples, roots)
+            self.allowed = InputCapabilities(
+                elicits, elicits, samples, samples, samples, roots, roots
+            )
         # Requests of one client have the same peer, so the last one is most likely the next.
         self._last: tuple[Peer | None, InputCapabilities] = (None, NO_INPUT)
 

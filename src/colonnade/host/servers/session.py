@@ -13,6 +13,7 @@ back or sent on in the revision of its client; none is sent to one that did not 
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from enum import Enum
@@ -24,7 +25,13 @@ from msgspec.structs import replace
 
 from colonnade.client.client import Client
 from colonnade.client.input_callbacks import CallbackQueue, InputCallbacks
-from colonnade.client.request import ELICITATION_COMPLETE, LOG_MESSAGE, MAX_ROUNDS, OnProgress
+from colonnade.client.request import (
+    ELICITATION_COMPLETE,
+    LOG_MESSAGE,
+    MAX_ROUNDS,
+    ROOTS_CHANGED,
+    OnProgress,
+)
 from colonnade.client.results import show_crash
 from colonnade.client.subscriptions import LISTS
 from colonnade.client.transports import (
@@ -54,6 +61,7 @@ from colonnade.ports import (
     InputRelay,
     OpenConversation,
     RequestContext,
+    Session,
 )
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
@@ -72,7 +80,10 @@ from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.revision import InputRequests, LogControl
+from colonnade.transport.duplex import Duplex
 from colonnade.transport.process.output import plain
+
+log: logging.Logger = logging.getLogger("colonnade.host")
 
 # Of stderr: the reason why a program ended is in its last lines.
 STDERR_LINES = 100
@@ -125,6 +136,8 @@ if TYPE_CHECKING:
 # The data of an error to the home of a session: the request that was asked has ended, and another
 # one of the same caller may be meant.
 CALLER_LOST: Final = {"callerLost": True}
+# For roots that a server requests while there is no call: no user has to decide.
+OUTSIDE_S = 10.0
 # How long a result waits for the progress callbacks of its call.
 FINAL_PROGRESS_S = 1.0
 
@@ -348,8 +361,10 @@ class SessionInputRequests(InputCallbacks):
         self._send = send
         self._review_roots = review_roots
         self._rates = rates
-        # What the last call of the caller brought, for a server that asks outside of a call.
+        # What the last call of the caller brought, for a server that asks outside of a call; and
+        # the session of its client, if that has notified of a change since.
         self._last_roots: list[t.Root] = []
+        self.changed_in: Session | None = None
 
     @property
     def capabilities(self) -> t.ClientCapabilities:
@@ -375,7 +390,7 @@ class SessionInputRequests(InputCallbacks):
             if not self._asks_for_roots:
                 return await self._roots(request, tuple(call.context for call in session_calls))
             if not any(call.may_be_asked for call in session_calls):
-                return t.ListRootsResult(roots=self._last_roots)
+                return t.ListRootsResult(roots=await self._roots_outside_of_calls(request))
         if not session_calls:
             message = "no call is in flight that this input request could belong to"
             raise Fault(FaultKind.INVALID_REQUEST, message)
@@ -383,8 +398,30 @@ class SessionInputRequests(InputCallbacks):
             self.count_sample(session_calls[-1].context.exchange.principal)
         response = await self._send_to(request, session_calls)
         if isinstance(response, t.ListRootsResult):
-            self._last_roots = response.roots
+            self._last_roots, self.changed_in = response.roots, None
         return response
+
+    async def _roots_outside_of_calls(self, request: InputRequest) -> list[t.Root]:
+        """The roots of the caller, if its client has notified of a change; else those of its last
+        call."""
+        session = self.changed_in
+        if session is None or self._review_roots is None:
+            return self._last_roots
+
+        async def ask(request: InputRequest) -> Raw:
+            async with asyncio.timeout(OUTSIDE_S):
+                if isinstance(session, Duplex):  # where all requests share the channel
+                    return await session.request(request.kind.method, request.params)
+                return await session.request_input(request, frozenset())
+
+        try:
+            raw = await self._review_roots((), request, ask)
+            self._last_roots = decode_as(t.ListRootsResult, raw).roots
+        except (ColonnadeError, Fault, TimeoutError) as error:
+            log.debug("the changed roots of a client are not known: %s", error)
+        else:
+            self.changed_in = None
+        return self._last_roots
 
     def count_sample(self, principal: str) -> None:
         """Count a sampling request of a caller. Raises `Fault` if there are too many."""
@@ -681,6 +718,9 @@ class HostedSession:
         self._contain: Callable[[Any], Any] | None = None
         self._first_session: Hashable = None
         self._reconnects = False
+        # The session of the client that it belongs to.
+        self._client_session: Session | None = None
+        self._sends_roots_changed = False
         self._log_level: t.LoggingLevel | None = None
         # The caller that it belongs to, None for all; and whether it has served more than lists.
         self.key: CallerKey | None = None
@@ -821,6 +861,7 @@ class HostedSession:
                 self.served_several = True
             if not self.had_calls:
                 self.had_calls, self._first_session = True, key.session
+            self._client_session = request.session
         call = SessionCall(self, request, key)
         self.calls[call] = None
         return call
@@ -891,6 +932,22 @@ class HostedSession:
         self._log_level = wanted
         with contextlib.suppress(RemoteError):  # it goes on with its own level
             await self.client.set_log_level(wanted)
+
+    def roots_changed(self) -> bool:
+        """The roots of the client that it belongs to have changed: whether the server has to be
+        notified, and is not being notified already."""
+        has_notification = ROOTS_CHANGED in self.client.peer.revision.methods
+        if self.key is None or not self.key.input.roots_changed or not has_notification:
+            return False
+        self.input_requests.changed_in = self._client_session
+        is_first, self._sends_roots_changed = not self._sends_roots_changed, True
+        return is_first
+
+    async def send_roots_changed(self) -> None:
+        """Notify the server of changed roots."""
+        self._sends_roots_changed = False
+        with contextlib.suppress(ColonnadeError):  # it has ended, or is not initialized
+            await self.client.conversation.notify(ROOTS_CHANGED)
 
     def elicitation_completed(self, params: t.ElicitationCompleteNotificationParams) -> None:
         """Send the notification to the client that was sent the URL elicitation."""

@@ -378,7 +378,7 @@ class ServerSupervisor:
         self._sessions: SessionIndex[HostedSession] = SessionIndex()
         # By the caller that waits; None for all callers, until it is known that each needs its own.
         self._starts: dict[CallerKey | None, SharedStart[HostedSession]] = {}
-        # Tasks that open, close and ping sessions.
+        # Tasks that open, close, and ping or notify sessions.
         self._opening: set[asyncio.Task[HostedSession]] = set()
         self._closing: set[asyncio.Task[None]] = set()
         self._probing: set[asyncio.Task[None]] = set()
@@ -750,6 +750,12 @@ class ServerSupervisor:
             self._schedule_idle_check(session, self._settings.idle_s)
         if self._on_open is not None:
             self._on_open(self, session)
+
+    def roots_changed(self, session: object) -> None:
+        """Notify the server in the sessions that belong to this session of a client."""
+        for one in self._sessions:
+            if one.key is not None and one.key.session == session and one.roots_changed():
+                self._track(one.send_roots_changed(), self._probing)
 
     # ------------------------------------------------------------ crashes and idle sessions
 

@@ -31,8 +31,11 @@ class RequestReceived(Struct, frozen=True, gc=False):
 
 
 class NotificationReceived(Struct, frozen=True):
-    """The peer sent a notification; `subscription` is the listen request that it belongs to, and
-    `owner` whose request it is on whose stream it came, if the transport has such streams.
+    """The peer sent a notification; `subscription` is the listen request that it belongs to.
+
+    `owner` is whom it belongs to, as far as the transport knows: for a client, the owner of the
+    request on whose stream it came; for a server, the session of the client (its id, or the
+    connection).
 
     The params are raw: decode them with `method.params`.
     """

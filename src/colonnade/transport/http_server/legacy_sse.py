@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 import msgspec
+from msgspec.structs import replace
 
 from colonnade.errors import ChannelError, ConnectionLost, Fault, Refused
 from colonnade.ports import RequestContext, Service
@@ -209,7 +210,7 @@ class SseSession:
         return None
 
     def _on_notification(self, notification: NotificationReceived) -> None:
-        self._service.on_notification(notification, self.link.peer)
+        self._service.on_notification(replace(notification, owner=self.duplex), self.link.peer)
 
     def drain(self) -> None:
         """End the stream as soon as no call runs."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from colonnade.errors import ColonnadeError, ConnectionLost, Fault, FaultKind
 from colonnade.ports import Service
@@ -484,7 +485,7 @@ class HttpSession:
                 case RequestFinished():
                     stream = self._settle(event) or own
                 case NotificationReceived():
-                    self._service.on_notification(event, self.link.peer)
+                    self._service.on_notification(replace(event, owner=self.id), self.link.peer)
                 case MessageIgnored():
                     log.debug("ignored: %s", event.why)
                 case _:
