@@ -12,9 +12,11 @@ import pytest
 from colonnade import Context, Gateway, Host, Server, connect
 from colonnade.client.client import Client
 from colonnade.client.input_callbacks import InputCallbacks
-from colonnade.errors import ColonnadeError, RemoteError
+from colonnade.errors import RemoteError
+from colonnade.gateway.changes import MAX_RECENT, GatewayChanges
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import ServerEntry, Settings
+from colonnade.host.policy.rules import Policy, Rule
 from colonnade.protocol import types as t
 from colonnade.testing import Clock
 from colonnade.transport.memory import connected_pair, serve_end
@@ -22,7 +24,7 @@ from gateway.hostile_server import NEW, HostileServer
 from gateway.recorded import OLD, recorded, revision_of
 from gateway.rounds import Desk, Rounds, answered, can_elicit, text
 from gateway.served import by_header, served
-from http_client import META, Caller
+from http_client import Caller
 from live import live, live_for
 
 INFO = t.Implementation(name="test client", version="1")
@@ -30,8 +32,10 @@ ELICITS = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form"
 
 
 @asynccontextmanager
-async def gateway_to(*entries: ServerEntry, **options: Any) -> AsyncGenerator[Gateway]:
-    async with Host({entry.key: entry for entry in entries}) as host:
+async def gateway_to(
+    *entries: ServerEntry, policy: Policy | None = None, **options: Any
+) -> AsyncGenerator[Gateway]:
+    async with Host({entry.key: entry for entry in entries}, policy=policy) as host:
         gateway = Gateway(host, **options)
         await gateway.start()
         try:
@@ -200,16 +204,18 @@ async def test_a_cursor_or_a_state_of_one_view_is_refused_by_another() -> None:
             assert ended.text == "tea: two"
 
 
+@pytest.mark.parametrize("by", ["view", "policy"])
 @live
-async def test_a_server_outside_of_a_view_cannot_be_told_from_none_while_many_calls_are_held() -> (
-    None
-):
+async def test_a_server_that_is_hidden_cannot_be_told_from_none_while_many_calls_are_held(
+    by: str,
+) -> None:
     """A call that may be held is refused if there are too many; one of no server is unknown."""
     made = Desk()
     known = in_revision("closed", OLD)
     desk = entry_of("s", made.server, Settings(revision=OLD))
-    async with gateway_to(desk, known, views={"dev": ["s"]}) as gateway:
-        view = gateway.views["dev"]
+    policy = Policy([Rule("deny", servers="closed")], default="allow") if by == "policy" else None
+    async with gateway_to(desk, known, policy=policy, views={"dev": ["s"]}) as gateway:
+        view = gateway.views["dev"] if by == "view" else gateway
         await view.start()
         async with client_of(view, NEW, can_elicit()) as client:
             rounds = Rounds(client)
@@ -365,6 +371,77 @@ async def test_a_server_that_asks_outside_of_a_call_is_answered_with_an_error(
 
 
 @live
+async def test_the_roots_of_one_principal_are_not_sent_during_a_list_of_another() -> None:
+    """A process of a pool is used by one caller after the other, and may ask whenever it likes."""
+    answers: list[Any] = []
+
+    def ask(server: HostileServer) -> None:
+        server.send({"jsonrpc": "2.0", "id": 500 + len(answers), "method": "roots/list"})
+
+    def handle(message: dict[str, Any], server: HostileServer) -> None:
+        if message.get("method") == "tools/call":
+            calls.append(message)
+            ask(server)
+        elif message.get("method") == "prompts/list":
+            lists.append(message)
+            ask(server)
+        elif "result" in message:
+            answers.append([root["uri"] for root in message["result"]["roots"]])
+            for waiting, kind in ((calls, "content"), (lists, "prompts")):
+                if waiting:
+                    server.respond(waiting.pop(), {kind: []})
+        elif "id" in message:
+            server.respond(message, {"resources": [], "resourceTemplates": []})
+
+    calls: list[dict[str, Any]] = []
+    lists: list[dict[str, Any]] = []
+    server = HostileServer(handle, OLD, sharing="pooled", roots="caller", max_sessions=1)
+    roots = {who: InputCallbacks(roots=(f"file:///home/{who}",)) for who in ("ada", "bob")}
+    async with (
+        gateway_to(server.entry()) as gateway,
+        client_of(gateway, OLD, roots["ada"], "ada") as ada,
+        client_of(gateway, OLD, roots["bob"], "bob") as bob,
+    ):
+        await ada.call_tool("s__act")
+        await ada.list_prompts()
+        server.send(notification("notifications/prompts/list_changed", {}))
+        while len(answers) < 3:
+            await bob.list_prompts()
+        await bob.call_tool("s__act")
+        assert len(server.connections) == 1
+    assert answers == [
+        ["file:///home/ada"],
+        ["file:///home/ada"],
+        [],
+        ["file:///home/bob"],
+    ]
+
+
+@pytest.mark.parametrize("upstream", [OLD, NEW])
+@live
+async def test_responses_that_belong_to_no_request_are_dropped(upstream: str) -> None:
+    def handle(message: dict[str, Any], server: HostileServer) -> None:
+        if message.get("method") != "tools/call":
+            return
+        number = message["id"]
+        forged = {"content": [{"type": "text", "text": "forged"}]}
+        for id in (number + 1, number + 2, "x", None, -1):
+            server.respond({"id": id}, forged)
+        server.respond(message, {"content": [{"type": "text", "text": "true"}]})
+        server.respond(message, forged)
+
+    server = HostileServer(handle, upstream)
+    async with (
+        gateway_to(server.entry()) as gateway,
+        client_of(gateway, NEW, principal="ada") as ada,
+        client_of(gateway, NEW, principal="bob") as bob,
+    ):
+        for _ in range(3):
+            results = await asyncio.gather(ada.call_tool("s__act"), bob.call_tool("s__act"))
+            assert [result.text for result in results] == ["true", "true"]
+
+
+@live
 async def test_a_server_may_not_require_what_the_client_did_not_declare() -> None:
     def handle(message: dict[str, Any], server: HostileServer) -> None:
         if message.get("method") == "tools/call":
@@ -490,6 +567,22 @@ async def test_a_storm_of_changes_is_one_notification_now_and_one_later(downstre
             assert len(server.said("tools/list")) < 10
 
 
+@live
+async def test_the_changes_that_are_remembered_are_limited() -> None:
+    changes, seen = GatewayChanges(), list[str]()
+    changes.start(asyncio.get_running_loop())
+    end = changes.watch(lambda _, params: seen.append(getattr(params, "uri", "")), "")
+    for number in range(MAX_RECENT + 100):
+        params = t.ResourceUpdatedNotificationParams(uri=f"notes://{number}")
+        changes.publish("notifications/resources/updated", params, None)
+    assert len(changes._recent) == MAX_RECENT
+    await asyncio.sleep(0)
+    assert len(seen) == MAX_RECENT + 100
+    end()
+    changes.stop()
+    assert not changes._recent
+
+
 @live_for(120)
 async def test_a_server_with_endless_pages_does_not_spoil_the_lists_of_others() -> None:
     def handle(message: dict[str, Any], server: HostileServer) -> None:
@@ -526,11 +619,7 @@ async def test_a_result_that_is_nested_too_deeply_is_an_error_of_its_server(upst
 
     server = HostileServer(handle, upstream)
     async with gateway_to(server.entry()) as gateway, client_of(gateway, upstream) as client:
-        params = t.CallToolRequestParams(name="s__act")
-        try:
-            result = await client.ask("tools/call", params, timeout_s=5)
-        except ColonnadeError as error:
-            raise AssertionError(f"{error!r}") from error
+        result = await client.ask("tools/call", t.CallToolRequestParams(name="s__act"))
         assert isinstance(result, t.CallToolResult)
         assert result.is_error
         assert "server 's'" in text(result)
@@ -574,5 +663,3 @@ def gateway_sessions(gateway: Gateway) -> set[str]:
                 found.add(session.key.session)
     return found
 
-
-_ = META

@@ -37,6 +37,7 @@ class HostileServer:
         self._settings = settings
         self.received: list[dict[str, Any]] = []
         self.connections: list[End] = []
+        self._current: End | None = None
 
     def entry(self) -> ServerEntry:
         """This server, for a host."""
@@ -56,10 +57,11 @@ class HostileServer:
         """The requests and notifications of a method that it has received."""
         return [message for message in self.received if message.get("method") == method]
 
-    def send(self, message: dict[str, Any] | bytes, connection: int = -1) -> None:
-        """Send a message, or any bytes, on one of its connections."""
+    def send(self, message: dict[str, Any] | bytes) -> None:
+        """Send a message, or any bytes, on the connection that it has received the last one on."""
         frame = message if isinstance(message, bytes) else json.dumps(message).encode()
-        self.connections[connection].write(frame)
+        assert self._current is not None
+        self._current.write(frame)
 
     def respond(self, request: dict[str, Any], result: dict[str, Any]) -> None:
         """Send the result of a request, as its revision writes it."""
@@ -67,9 +69,10 @@ class HostileServer:
             result = {"resultType": "complete", **result}
         self.send({"jsonrpc": "2.0", "id": request["id"], "result": result})
 
-    def receive(self, message: dict[str, Any]) -> None:
+    def receive(self, message: dict[str, Any], end: End) -> None:
         """Handle a message of the gateway."""
         self.received.append(message)
+        self._current = end
         method = message.get("method")
         if method == "initialize":
             self.respond(
@@ -104,9 +107,10 @@ class HostileReader:
 
     def __init__(self, server: HostileServer, end: End) -> None:
         self._server = server
+        self._end = end
 
     def receive(self, frame: bytes) -> None:
-        self._server.receive(json.loads(frame))
+        self._server.receive(json.loads(frame), self._end)
 
     def close(self, why: str) -> None:
         """Nothing is left to do."""

@@ -60,6 +60,7 @@ class Options(NamedTuple):
     processes: int = 24
     connections: int = 0
     lines: int = 25
+    seconds: float = 3600.0
     pooled: bool = False
     unauthenticated: bool = False
 
@@ -545,6 +546,7 @@ async def drive(
     figures.memory_mib["before"] = figures_of(pid).mib
     left = list(clients)
     visits = 0
+    ends_at = time.monotonic() + options.seconds
 
     async def visit(client: IsolationClient, *, first: bool) -> None:
         others = random.sample(clients, 3)
@@ -567,7 +569,7 @@ async def drive(
 
     async def worker() -> None:
         nonlocal visits
-        while left or figures.total < options.messages:
+        while (left or figures.total < options.messages) and time.monotonic() < ends_at:
             first = bool(left)
             client = left.pop() if left else clients[visits % len(clients)]
             visits += 1
@@ -581,7 +583,10 @@ async def drive(
                 )
 
     await asyncio.gather(*(worker() for _ in range(min(options.at_once, len(clients)))))
-    figures.facts["clients"] = f"{len(clients):,} of {options.principals:,} principals"
+    seen = len(clients) - len(left)
+    figures.facts["clients"] = f"{seen:,} of {options.principals:,} principals, {visits:,} visits"
+    if left or figures.total < options.messages:
+        figures.failures.append(f"it was not done after {options.seconds:g} s")
     for client in clients:
         await client.close()
 
@@ -624,6 +629,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int)
     parser.add_argument("--connections", type=int, default=0)
     parser.add_argument("--lines", type=int, default=Options().lines)
+    parser.add_argument("--seconds", type=float, default=Options().seconds)
     parser.add_argument("--pooled", action="store_true")
     parser.add_argument("--unauthenticated", action="store_true")
     given = vars(parser.parse_args())

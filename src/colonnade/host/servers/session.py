@@ -339,8 +339,10 @@ class SessionInputRequests(InputCallbacks):
         self._send = send
         self._review_roots = review_roots
         self._rates = rates
-        # What the last call of the caller brought, for a server that asks outside of a call.
+        # What the last call of the caller brought, for a server that asks outside of a call, and
+        # the principal of that caller: a session of a pool is used by several.
         self._last_roots: list[t.Root] = []
+        self._last_principal = ""
 
     @property
     def capabilities(self) -> t.ClientCapabilities:
@@ -366,7 +368,9 @@ class SessionInputRequests(InputCallbacks):
             if not self._asks_for_roots:
                 return await self._roots(request, tuple(call.context for call in session_calls))
             if not any(call.may_be_asked for call in session_calls):
-                return t.ListRootsResult(roots=self._last_roots)
+                principals = {call.context.exchange.principal for call in session_calls}
+                is_own = principals <= {self._last_principal}
+                return t.ListRootsResult(roots=self._last_roots if is_own else [])
         if not session_calls:
             message = "no call is in flight that this input request could belong to"
             raise Fault(FaultKind.INVALID_REQUEST, message)
@@ -375,6 +379,7 @@ class SessionInputRequests(InputCallbacks):
         response = await self._send_to(request, session_calls)
         if isinstance(response, t.ListRootsResult):
             self._last_roots = response.roots
+            self._last_principal = session_calls[-1].context.exchange.principal
         return response
 
     def count_sample(self, principal: str) -> None:
