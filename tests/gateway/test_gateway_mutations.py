@@ -12,6 +12,7 @@ KEPT, DOOR = "test_manifests.py", "test_front_door.py"
 SESSIONS = "../host/servers/test_sessions.py"
 PARITY, OWNED, ROOTS = "test_parity.py", "test_attribution.py", "test_roots_changed.py"
 SESSION, LISTINGS = "host/servers/session.py", "host/servers/listings.py"
+ATTACKS = "test_attacks.py"
 
 CUTS: dict[str, Cut] = {
     "principal of a cursor": Cut(
@@ -244,6 +245,85 @@ CUTS: dict[str, Cut] = {
         "            store=self._store,\n",
         DOOR,
         "view_is_protected",
+    ),
+    # attacks
+    "keys of one hop": Cut(
+        "protocol/forwarded.py",
+        "not (t.reserved_meta_key(key) or key.startswith(HOP_PREFIX))",
+        "not t.reserved_meta_key(key)",
+        ATTACKS,
+        "are_of_one_hop",
+    ),
+    "responses to what was asked": Cut(
+        "gateway/bridge.py",
+        "for key, response in responses.items() if key in state.asked}",
+        "for key, response in responses.items()}",
+        ATTACKS,
+        "what_was_not_asked",
+    ),
+    "input requests that were declared": Cut(
+        "client/request.py",
+        "            requests = self._input_requests(method, result, declared)\n            if relay:\n",
+        "            if relay:\n                return cast('R', result)\n"
+        "            requests = self._input_requests(method, result, declared)\n            if relay:\n",
+        ATTACKS,
+        "did_not_declare",
+    ),
+    "audience of a view": Cut(
+        "gateway/gateway.py",
+        'name=f"{self.info.name}-{view}",',
+        "name=self.info.name,",
+        ATTACKS,
+        "of_one_view",
+    ),
+    "servers of a view for held calls": Cut(
+        "host/view.py",
+        "return self._runtime.input_target(request, self._generation())",
+        "return self._runtime.input_target(request)",
+        ATTACKS,
+        "told_from_none",
+    ),
+    "rules for held calls": Cut(
+        "host/runtime.py",
+        "server = generation.server_for(kind, name, caller, self.view(request))",
+        "server = generation.server_for(kind, name, caller)",
+        ATTACKS,
+        "told_from_none",
+    ),
+    "requests that do not wait any more": Cut(
+        "gateway/held_calls.py",
+        "                    self._changes.pop(change, None)\n",
+        "                    pass\n",
+        ATTACKS,
+        "leave_nothing_behind",
+    ),
+    "interval of changes": Cut(
+        "gateway/changes.py",
+        "        if recent is not None:\n",
+        "        if recent is not None and False:\n",
+        ATTACKS,
+        "storm_of_changes",
+    ),
+    "number of recent changes": Cut(
+        "gateway/changes.py",
+        "if len(self._recent) < MAX_RECENT:",
+        "if True:",
+        ATTACKS,
+        "remembered_are_limited",
+    ),
+    "roots of another caller": Cut(
+        "host/servers/session.py",
+        "roots=self._last_roots if is_own else []",
+        "roots=self._last_roots",
+        ATTACKS,
+        "roots_of_one_principal",
+    ),
+    "principal of a session": Cut(
+        "transport/http_server/sessions/registry.py",
+        "        if session.link.principal != principal:\n",
+        "        if False:\n",
+        ATTACKS,
+        "session_of_another_principal",
     ),
 }
 

@@ -188,7 +188,9 @@ class InputBridge:
         if state.kind == "url":
             _check_consent(state, responses)
             return await self._begin(request, FIRST_ROUND, state, strip=True)
-        known = responses | state.answered
+        # Those to input requests of this round: a server is sent no others.
+        asked = {key: response for key, response in responses.items() if key in state.asked}
+        known = asked | state.answered
         given = GivenRound(known or None, state.state)
         return await self._begin(request, given, state, strip=True)
 
@@ -255,6 +257,7 @@ class InputBridge:
             self._state(request, "relay", round + 1),
             server=relay.server,
             state=result.request_state,
+            asked=tuple(result.input_requests or ()),
             answered=relay.answered,
         )
         return await self._input_required(result.input_requests, state)

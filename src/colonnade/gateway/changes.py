@@ -4,7 +4,9 @@ Lists of a server that each caller sees differently change for one caller; those
 change for all principals.
 
 Rules: a principal is notified of changes that it can see, and of no others. What belongs to a
-principal is dropped with its last watcher.
+principal is dropped with its last watcher. However often a server says that something has changed,
+it is published at once and then at most every `INTERVAL_S`: each is sent to every client and every
+replica.
 """
 
 import asyncio
@@ -43,6 +45,22 @@ class ServerLists(t.NotificationParams):
     def uri(self) -> str:
         """Tells changes of different servers apart, as the URI does those of resources."""
         return "\n".join(self.servers)
+# Between two notifications of the same change: a client that lists again would take longer.
+INTERVAL_S = 0.1
+# Changes within that time. An update may name any resource below one that is followed.
+MAX_RECENT = 10_000
+
+
+class RecentChange:
+    """A change that was published, and the same one again that waits for its time."""
+
+    def __init__(self, timer: asyncio.TimerHandle) -> None:
+        self.timer = timer
+        self.again: t.NotificationParams | None = None
+
+
+# What a change is about: the method, the resource, and the principal.
+ChangeKey: TypeAlias = tuple[str, str | None, str | None]
 
 
 class PrincipalChanges:
@@ -74,6 +92,7 @@ class GatewayChanges:
         self._own: dict[str, tuple[ChangeNotifier, int]] = {}
         # By principal that is watched: what its requests may see.
         self._filters: dict[str, OrderedDict[CallerFilter, None]] = {}
+        self._recent: dict[ChangeKey, RecentChange] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -86,6 +105,9 @@ class GatewayChanges:
     def stop(self) -> None:
         """Drop pending changes and deliver no more."""
         self._loop = None
+        for recent in self._recent.values():
+            recent.timer.cancel()
+        self._recent.clear()
         self._common.stop()
         for notifier, _ in self._own.values():
             notifier.stop()
@@ -155,7 +177,25 @@ class GatewayChanges:
         return unwatch
 
     def publish(self, method: str, params: t.NotificationParams, principal: str | None) -> None:
-        """Notify those who watch as this principal; None for all principals."""
+        """Notify those who watch as this principal, now or after `INTERVAL_S`; None for all
+        principals."""
+        loop, key = self._loop, (method, getattr(params, "uri", None), principal)
+        if loop is None:
+            return  # not served: later clients list the current state
+        recent = self._recent.get(key)
+        if recent is not None:
+            recent.again = params
+            return
+        if len(self._recent) < MAX_RECENT:
+            self._recent[key] = RecentChange(loop.call_later(INTERVAL_S, self._expire, key))
+        self._send(method, params, principal)
+
+    def _expire(self, key: ChangeKey) -> None:
+        again = self._recent.pop(key).again
+        if again is not None:
+            self.publish(key[0], again, key[2])
+
+    def _send(self, method: str, params: t.NotificationParams, principal: str | None) -> None:
         if principal is None:
             self._common.publish(method, params)
         elif principal in self._own:

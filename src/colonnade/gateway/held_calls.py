@@ -265,7 +265,7 @@ class HeldCall:
         self._abandoned = False
         # The requests of the client that wait, the latest last.
         self._waiting: dict[RequestContext, None] = {}
-        self._changes: list[asyncio.Future[None]] = []
+        self._changes: dict[asyncio.Future[None], None] = {}
         self._progress: t.ProgressNotificationParams | None = None
         self._parked_s = 0.0
         self._parked_at: float | None = None
@@ -284,8 +284,11 @@ class HeldCall:
                 if self._round > after and self._pending and not self._collecting:
                     return self._current_round()
                 change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                self._changes.append(change)
-                await change
+                self._changes[change] = None
+                try:
+                    await change
+                finally:
+                    self._changes.pop(change, None)
             return None
         except asyncio.CancelledError:
             if len(self._waiting) == 1 and self.outcome is None and self.task is not None:
@@ -454,7 +457,7 @@ class HeldCall:
             self._timer = loop.call_later(self._limits.finish_s, self.task.cancel)
 
     def _notify(self) -> None:
-        changes, self._changes = self._changes, []
+        changes, self._changes = self._changes, {}
         for change in changes:
             if not change.done():
                 change.set_result(None)

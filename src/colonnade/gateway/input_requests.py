@@ -75,7 +75,8 @@ class GatewayState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What the gateway must know in the next round; encrypted, it is the `requestState` of the
     client.
 
-    - `relay`: the state of a server, its key, and the input responses of the gateway itself.
+    - `relay`: the state of a server, its key, what it requests, and the input responses of the
+      gateway itself.
     - `held`: a call that waits, and the replica that it waits at.
     - `url`: the input requests that stand for URL elicitations of an error; the call is repeated.
     """

@@ -702,8 +702,7 @@ async def _forward(
             origin=origin,
         )
     except Fault as fault:  # the server's response is invalid, not the request
-        invalid = RemoteProtocolError(fault.message, server=fault.server).with_server(server.key)
-        raise invalid from fault
+        raise RemoteProtocolError(fault.message).with_server(server.key) from fault
     except ChannelError as error:
         error.with_server(server.key)
         raise

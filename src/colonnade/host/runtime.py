@@ -163,15 +163,16 @@ class HostRuntime:
         self.handler: Handler = stack(self._handle, self._middleware)
 
     def input_target(
-        self, request: RequestContext
+        self, request: RequestContext, generation: Generation | None = None
     ) -> tuple[Revision | None, InputCapabilities] | None:
-        """See `Host.input_target`."""
+        """See `Host.input_target`; `generation` has some of the servers, for a view."""
         kind = NAMED.get(request.exchange.method.name)
         if kind is None:
             return None
         name, caller = str(request.exchange.params.name), request.exchange.principal
+        generation = self.current() if generation is None else generation
         try:
-            server = self.current().server_for(kind, name, caller)
+            server = generation.server_for(kind, name, caller, self.view(request))
         except Fault:  # there is no such server, which the router says
             return None, NO_INPUT
         return server.supervisor.input_target(request)

@@ -110,7 +110,7 @@ class HostView:
         self, request: RequestContext
     ) -> tuple[Revision | None, InputCapabilities] | None:
         """See `Host.input_target`."""
-        return self._runtime.input_target(request)
+        return self._runtime.input_target(request, self._generation())
 
     def limit_names(self, limit: int) -> None:
         """Let names have at most this many characters, in the whole host."""

@@ -27,13 +27,18 @@ from colonnade.protocol.revision import OutputRoot, Revision
 _members = msgspec.json.Decoder(dict[str, Raw])
 _COMPLETE = Raw(msgspec.json.encode(COMPLETE))
 _TRACE = frozenset({t.TRACEPARENT_KEY, t.TRACESTATE_KEY, t.BAGGAGE_KEY})
+# What a client says to this gateway, and what this gateway says to its client: neither is for, nor
+# from, a server.
+HOP_PREFIX = "dev.colonnade/"
 
 
 def forwardable_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a `_meta` that are passed on: trace context, and unreserved keys. The others are
-    those of one hop."""
+    those of one hop, as are those of this package."""
     return {
-        key: value for key, value in meta.items() if key in _TRACE or not t.reserved_meta_key(key)
+        key: value
+        for key, value in meta.items()
+        if key in _TRACE or not (t.reserved_meta_key(key) or key.startswith(HOP_PREFIX))
     }
 
 

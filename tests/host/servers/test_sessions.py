@@ -109,6 +109,28 @@ async def test_the_session_that_was_idle_longest_makes_room_for_another_caller()
 
 
 @live
+async def test_sessions_make_room_for_several_callers_at_the_same_time() -> None:
+    """One after the other, callers of a busy host would wait for every session that is closed."""
+    async with supervised(max_sessions=2) as server:
+        for caller in ("alice", "bob"):
+            await server.call("who", caller)
+        supervisor, closing = server.supervisor, list[int]()
+        close = supervisor._close_session
+
+        def count(*arguments: Any) -> None:
+            close(*arguments)
+            closing.append(len(supervisor._closing))
+
+        supervisor._close_session = count  # type: ignore[method-assign]
+        # Several calls of one caller need one session.
+        callers = ("carol", "carol", "dave", "dave", "dave")
+        pids = await asyncio.gather(*(server.call("who", caller) for caller in callers))
+        assert len(set(pids)) == 2
+        assert closing == [1, 2]
+        supervisor._close_session = close  # type: ignore[method-assign]
+
+
+@live
 async def test_where_all_sessions_are_taken_the_wait_ends_with_what_to_do() -> None:
     async with supervised(max_sessions=1, timeout_s=0.3) as server:
         waiting = asyncio.create_task(server.call("wait", "alice", timeout_s=60.0))

@@ -43,8 +43,8 @@ ELICITS = ("2025-06-18", "2025-11-25", NEW)
 # The audience of the tokens; the port is another one.
 AUDIENCE = "http://127.0.0.1:8000/mcp"
 SERVERS = ("pipe", "old", "new")
-LINES = 5
 CALLS = 4
+LISTINGS = 5
 # Far more than any call takes.
 WAIT_S = 120.0
 PREFIX = "io.modelcontextprotocol/"
@@ -58,6 +58,9 @@ class Options(NamedTuple):
     messages: int = 1_000_000
     at_once: int = 24
     processes: int = 24
+    connections: int = 0
+    lines: int = 25
+    seconds: float = 3600.0
     pooled: bool = False
     unauthenticated: bool = False
 
@@ -272,8 +275,12 @@ class IsolationClient:
             async for _ in self._post(started, **self._headers("", {})):
                 pass
             await self._request("logging/setLevel", {"level": "debug"}, next(self._ids))
-        listed = await self._request("tools/list", {}, next(self._ids))
-        names = sorted(tool["name"] for tool in listed["tools"])
+        names: list[str] = []
+        for _ in range(LISTINGS):  # a list does not wait long for a process that starts
+            listed = await self._request("tools/list", {}, next(self._ids))
+            names = sorted(tool["name"] for tool in listed["tools"])
+            if len(names) == len(SERVERS):
+                break
         if names != [f"{server}__work" for server in sorted(SERVERS)]:
             self.figures.failures.append(f"tools are {names}")
 
@@ -283,7 +290,7 @@ class IsolationClient:
         ask = self.revision in ELICITS
         params: dict[str, Any] = {
             "name": f"{server}__work",
-            "arguments": {"canary": self.canary, "number": number, "lines": LINES, "ask": ask},
+            "arguments": {"canary": self.canary, "number": number, "lines": self.lines, "ask": ask},
         }
         self.figures.calls[f"to {server}"] += 1
         self._running.add(number)
@@ -315,6 +322,7 @@ class IsolationClient:
             self._running.discard(number)
 
     remembers = True
+    lines = 5
 
     async def cancel_another(self) -> None:
         """Cancel a request that this client has not sent: its id is one that others use now."""
@@ -412,6 +420,7 @@ def write_config(folder: Path, options: Options, ports: dict[str, str], issuer: 
     """The configuration of the gateway, as an operator writes it."""
     command = [str(PROGRAM), "stdio", str(folder), *(["pooled"] if options.pooled else [])]
     sharing = 'sharing = "pooled"' if options.pooled else 'sharing = "caller"'
+    connections = f"max_sessions = {options.connections}" if options.connections else ""
     auth = f'[gateway.auth]\nissuer = "{issuer}"\n' if issuer else ""
     # A program of this clone needs to find the package; nothing else is passed on to it.
     path = json.dumps(os.pathsep.join(sys.path))
@@ -441,6 +450,7 @@ PYTHONPATH = {path}
 [servers.old]
 url = "http://127.0.0.1:{ports["old"]}/mcp"
 revision = "2025-11-25"
+{connections}
 
 [servers.new]
 url = "http://127.0.0.1:{ports["new"]}/mcp"
@@ -525,6 +535,7 @@ def make_clients(
             clients.append(IsolationClient(figures, port, revision, given))
     for client in clients:
         client.remembers = not options.pooled
+        client.lines = options.lines
     return clients
 
 
@@ -535,6 +546,7 @@ async def drive(
     figures.memory_mib["before"] = figures_of(pid).mib
     left = list(clients)
     visits = 0
+    ends_at = time.monotonic() + options.seconds
 
     async def visit(client: IsolationClient, *, first: bool) -> None:
         others = random.sample(clients, 3)
@@ -557,7 +569,7 @@ async def drive(
 
     async def worker() -> None:
         nonlocal visits
-        while left or figures.total < options.messages:
+        while (left or figures.total < options.messages) and time.monotonic() < ends_at:
             first = bool(left)
             client = left.pop() if left else clients[visits % len(clients)]
             visits += 1
@@ -571,7 +583,10 @@ async def drive(
                 )
 
     await asyncio.gather(*(worker() for _ in range(min(options.at_once, len(clients)))))
-    figures.facts["clients"] = f"{len(clients):,} of {options.principals:,} principals"
+    seen = len(clients) - len(left)
+    figures.facts["clients"] = f"{seen:,} of {options.principals:,} principals, {visits:,} visits"
+    if left or figures.total < options.messages:
+        figures.failures.append(f"it was not done after {options.seconds:g} s")
     for client in clients:
         await client.close()
 
@@ -612,6 +627,9 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=Options().messages)
     parser.add_argument("--at-once", type=int, default=Options().at_once)
     parser.add_argument("--processes", type=int)
+    parser.add_argument("--connections", type=int, default=0)
+    parser.add_argument("--lines", type=int, default=Options().lines)
+    parser.add_argument("--seconds", type=float, default=Options().seconds)
     parser.add_argument("--pooled", action="store_true")
     parser.add_argument("--unauthenticated", action="store_true")
     given = vars(parser.parse_args())

@@ -361,10 +361,12 @@ class SessionInputRequests(InputCallbacks):
         self._send = send
         self._review_roots = review_roots
         self._rates = rates
-        # What the last call of the caller brought, for a server that asks outside of a call; and
-        # the session of its client, if that has notified of a change since.
+        # What the last call of the caller brought, for a server that asks outside of a call, and
+        # the principal of that caller: a session of a pool is used by several.
         self._last_roots: list[t.Root] = []
-        self.changed_in: Session | None = None
+        self._last_principal = ""
+        # The session of the client that has notified of a change since, and its principal.
+        self.changed_in: tuple[Session, str] | None = None
 
     @property
     def capabilities(self) -> t.ClientCapabilities:
@@ -390,7 +392,8 @@ class SessionInputRequests(InputCallbacks):
             if not self._asks_for_roots:
                 return await self._roots(request, tuple(call.context for call in session_calls))
             if not any(call.may_be_asked for call in session_calls):
-                return t.ListRootsResult(roots=await self._roots_outside_of_calls(request))
+                principals = {call.context.exchange.principal for call in session_calls}
+                return t.ListRootsResult(roots=await self._roots_of(principals, request))
         if not session_calls:
             message = "no call is in flight that this input request could belong to"
             raise Fault(FaultKind.INVALID_REQUEST, message)
@@ -399,14 +402,22 @@ class SessionInputRequests(InputCallbacks):
         response = await self._send_to(request, session_calls)
         if isinstance(response, t.ListRootsResult):
             self._last_roots, self.changed_in = response.roots, None
+            self._last_principal = session_calls[-1].context.exchange.principal
         return response
 
-    async def _roots_outside_of_calls(self, request: InputRequest) -> list[t.Root]:
-        """The roots of the caller, if its client has notified of a change; else those of its last
-        call."""
-        session = self.changed_in
-        if session is None or self._review_roots is None:
-            return self._last_roots
+    async def _roots_of(self, principals: set[str], request: InputRequest) -> list[t.Root]:
+        """The roots outside of calls that can be asked; none, if these principals have calls and are
+        not the one that the roots are of."""
+        if self.changed_in is not None:
+            await self._read_changed_roots(*self.changed_in, request)
+        return self._last_roots if principals <= {self._last_principal} else []
+
+    async def _read_changed_roots(
+        self, session: Session, principal: str, request: InputRequest
+    ) -> None:
+        """Ask the client that has notified of a change for its roots."""
+        if self._review_roots is None:
+            return
 
         async def ask(request: InputRequest) -> Raw:
             async with asyncio.timeout(OUTSIDE_S):
@@ -420,8 +431,7 @@ class SessionInputRequests(InputCallbacks):
         except (ColonnadeError, Fault, TimeoutError) as error:
             log.debug("the changed roots of a client are not known: %s", error)
         else:
-            self.changed_in = None
-        return self._last_roots
+            self._last_principal, self.changed_in = principal, None
 
     def count_sample(self, principal: str) -> None:
         """Count a sampling request of a caller. Raises `Fault` if there are too many."""
@@ -719,7 +729,7 @@ class HostedSession:
         self._first_session: Hashable = None
         self._reconnects = False
         # The session of the client that it belongs to.
-        self._client_session: Session | None = None
+        self._client_session: tuple[Session, str] | None = None
         self._sends_roots_changed = False
         self._log_level: t.LoggingLevel | None = None
         # The caller that it belongs to, None for all; and whether it has served more than lists.
@@ -861,7 +871,8 @@ class HostedSession:
                 self.served_several = True
             if not self.had_calls:
                 self.had_calls, self._first_session = True, key.session
-            self._client_session = request.session
+            session, principal = request.session, request.exchange.principal
+            self._client_session = (session, principal) if session is not None else None
         call = SessionCall(self, request, key)
         self.calls[call] = None
         return call

@@ -383,8 +383,10 @@ class ServerSupervisor:
         self._closing: set[asyncio.Task[None]] = set()
         self._probing: set[asyncio.Task[None]] = set()
         self._changes = ChangeCondition()
-        # The number of calls that wait for a session.
+        # The number of calls that wait for a session, and of those of each caller that wait for
+        # room for one.
         self._waiting = 0
+        self._room_waiters: dict[CallerKey, int] = {}
         self._handshake: bool | None = None
         self._is_url = False
         self._revision: str | None = None
@@ -643,8 +645,8 @@ class ServerSupervisor:
                 refusal = restarts.refusal(self._clock(), caller.principal)
                 if refusal is not None:
                     raise refusal.with_server(self.key)
-                if not self._has_room():
-                    await self._wait_for_room(deadline)
+                if not self._has_room(caller):
+                    await self._wait_for_room(caller, deadline)
                     continue
                 start = self._start(caller)
             await start.wait()
@@ -669,13 +671,15 @@ class ServerSupervisor:
         if error is not None:
             raise error
 
-    def _has_room(self) -> bool:
-        """Whether one more session may be opened; the one that is idle longest is closed for it."""
+    def _has_room(self, caller: CallerKey) -> bool:
+        """Whether one more session may be opened; the one that is idle longest is closed for it, at
+        the same time as those for other callers that wait."""
         taken = len(self._sessions) + len(self._opening) + len(self._closing)
         if taken < self._max_sessions:
             return True
         idle = [session for session in self._sessions if session.is_idle]
-        if idle and not self._closing:
+        waiting = len(self._room_waiters.keys() | {caller})
+        if idle and len(self._closing) < waiting:
             oldest = min(idle, key=lambda session: session.idle_since)
             self._close_session(oldest, "another caller needs a session")
         return False
@@ -686,8 +690,16 @@ class ServerSupervisor:
         given = self._settings.max_sessions
         return MAX_CONNECTIONS if given == MAX_SESSIONS and self._is_url else max(1, given)
 
-    async def _wait_for_room(self, deadline: float) -> None:
-        if not await self._changes.wait(deadline):
+    async def _wait_for_room(self, caller: CallerKey, deadline: float) -> None:
+        waiters = self._room_waiters
+        waiters[caller] = waiters.get(caller, 0) + 1
+        try:
+            has_changed = await self._changes.wait(deadline)
+        finally:
+            waiters[caller] -= 1
+            if not waiters[caller]:
+                del waiters[caller]
+        if not has_changed:
             message = f"all {self._max_sessions} sessions are in use by other calls"
             hint = "try again later, or raise its max_sessions"
             raise CannotConnect(message, hint=hint).with_server(self.key)
