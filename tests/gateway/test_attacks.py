@@ -16,7 +16,7 @@ from colonnade.errors import RemoteError
 from colonnade.gateway.changes import MAX_RECENT, GatewayChanges
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import ServerEntry, Settings
-from colonnade.host.policy.rules import Policy, Rule
+from colonnade.host.policy.rules.rules import Policy, Rule
 from colonnade.protocol import types as t
 from colonnade.testing import Clock
 from colonnade.transport.memory import connected_pair, serve_end

@@ -10,7 +10,7 @@ from colonnade import Context, Gateway, Host, Server, connect
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
-from colonnade.host.policy.rules import Policy, Rule
+from colonnade.host.policy.rules.rules import Policy, Rule
 from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL
