@@ -83,8 +83,8 @@ CUTS: dict[str, Cut] = {
     ),
     "telling it after a stop": Cut(
         "gateway/homes.py",
-        "if self._closing and session is not None and session.had_calls:",
-        "if False:",
+        "ends_here = self._closing and session is not None and session.had_calls",
+        "ends_here = False",
         HOMES,
         "lets_the_next_call_say",
     ),

@@ -52,6 +52,8 @@ from colonnade.protocol.revision import EVERY, Revision, Revisions
 from colonnade.replicas.remote_request import RemoteRequests
 from colonnade.transport.memory import End, MemoryConversation, connected_pair, serve_end
 
+# Failures that the client has not read: it reads each at once, unless the request was cancelled.
+MAX_FAILURES = 1024
 SUBSCRIBE, UNSUBSCRIBE = "resources/subscribe", "resources/unsubscribe"
 UPDATED = "notifications/resources/updated"
 LIST_CHANGES = (
@@ -233,6 +235,7 @@ class HomeConnection:
         if fault is None or response is None:
             return response
         self._numbers += 1
+        self._failures.pop(self._numbers - MAX_FAILURES, None)
         self._failures[self._numbers] = await self._failed(fault, response)
         code = self.revision.codes[FaultKind.INTERNAL]
         data = {self._mark: self._numbers}

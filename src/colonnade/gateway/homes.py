@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Coroutine
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -86,6 +86,10 @@ STATE_GONE = (
 )
 
 
+# What a search ends with.
+FoundHome: TypeAlias = SessionHome | HomeElsewhere | Literal["stateless"]
+
+
 class HomeRecord(Struct, frozen=True, array_like=True):
     """The entry of a home: the replica, empty if it has ended; the session there; and a number that
     is another one each time that the replica has confirmed it."""
@@ -143,6 +147,7 @@ class OwnHome:
         self.value: bytes = b""
         # Whether the caller must be told that its state is gone.
         self.state_lost = False
+        self.is_stateless = False
         # How often another replica may have taken it over, and of these what was found out.
         self.doubts = 0
         self._settled_doubts = 0
@@ -178,10 +183,14 @@ class OwnHome:
         """Change the entry, so that a replica that has read it before cannot take it over any more.
         Raises `HomeLost` if one has, and `ChannelError` if it cannot be known."""
         async with self._lock:
-            await self._homes.wait_for_lease()
-            doubts = self.doubts
-            if not self.is_lost:
-                self.is_lost = not await self._renewed()
+            try:
+                await self._homes.wait_for_lease()
+                doubts = self.doubts
+                self.is_lost = self.is_lost or not await self._renewed()
+            except (ChannelError, TimeoutError) as error:
+                # Where the store is does not concern clients.
+                log.warning("a session of server %r is not used: %s", self.server, error)
+                raise _store_away() from None
             if self.is_lost:
                 if self.supervisor is not None and self.session is not None:
                     raise self.supervisor.home_lost(self.session)
@@ -225,7 +234,6 @@ class GatewayHomes:
         self._remote = remote
         self._own: dict[str, OwnHome] = {}
         self._connections: dict[HomeConnection, None] = {}
-        self._stateless: set[str] = set()
         self._numbers = count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._renewer: asyncio.Task[None] | None = None
@@ -266,13 +274,9 @@ class GatewayHomes:
         id = home_id(self._scope, server, caller)
         try:
             async with asyncio.timeout(FIND_S):
-                while True:
-                    if server in self._stateless:
-                        return None
-                    found = await self._try(id, server, caller)
-                    if found is not None:
-                        return found
+                while (found := await self._try(id, server, caller)) is None:
                     await asyncio.sleep(RETRY_S)
+                return None if found == "stateless" else found
         except TimeoutError:
             why = "the replica that has its session does not respond"
         except ChannelError as error:
@@ -281,9 +285,7 @@ class GatewayHomes:
             why = "which replica has its session is not known, since the store is away"
         raise Refused(f"{why}; nothing was started", hint="try again later", server=server)
 
-    async def _try(
-        self, id: str, server: str, caller: CallerKey
-    ) -> SessionHome | HomeElsewhere | None:
+    async def _try(self, id: str, server: str, caller: CallerKey) -> FoundHome | None:
         """A home; None to try again."""
         if self._closing:
             raise Refused("this replica stops; nothing was started", server=server)
@@ -315,7 +317,7 @@ class GatewayHomes:
 
     async def _connect(
         self, id: str, server: str, caller: CallerKey, record: HomeRecord
-    ) -> HomeElsewhere | None:
+    ) -> FoundHome | None:
         """The session of another replica; None if it is not open, or gone."""
         body = encode_remote(OpenHome(REMOTE_VERSION, id))
         try:
@@ -326,8 +328,7 @@ class GatewayHomes:
         if opened is None or opened.state in ("later", "gone"):
             return None
         if opened.state == "stateless":
-            self._stateless.add(server)
-            return None
+            return "stateless"
         identity = HomeIdentity.read(opened.identity)
         if identity is None:
             raise Refused("the replica that has its session is of another release", server=server)
@@ -368,10 +369,7 @@ class GatewayHomes:
                 while not self.replica.holds_lease:
                     await asyncio.sleep(RETRY_S)
         except TimeoutError:
-            words = "this replica has no lease, since the store is away; nothing was started"
-            error = ChannelError(words)
-            error.not_sent = True
-            raise error from None
+            raise _store_away() from None
 
     def _forget(self, home: OwnHome) -> None:
         if self._own.get(home.id) is home:
@@ -386,10 +384,10 @@ class GatewayHomes:
             return
         session, store = home.session, self.replica.store
         after: bytes | None = None
-        if self._closing and session is not None and session.had_calls:
+        ends_here = self._closing and session is not None and session.had_calls
+        if ends_here or home.state_lost:
             after = encode_remote(HomeRecord(1, "", 0, ""))
-        if is_stateless:
-            self._stateless.add(home.server)
+        home.is_stateless = is_stateless
         try:
             if not home.is_lost:
                 async with asyncio.timeout(CONFIRM_S):
@@ -412,8 +410,9 @@ class GatewayHomes:
                     await home.confirm()
                 except HomeLost:
                     log.warning("server %r: another replica has taken a session over", home.server)
-                except (ColonnadeError, TimeoutError) as error:
-                    log.info("a home is not confirmed: %s", error)
+                except ColonnadeError as error:
+                    log.info("homes are not confirmed: %s", error)
+                    return  # they are in doubt until the store is back
 
     def _on_missed(self) -> None:
         """This replica may have been taken for dead, and messages may be lost."""
@@ -434,7 +433,7 @@ class GatewayHomes:
         with suppress(TimeoutError):
             async with asyncio.timeout(OPEN_S / 2):
                 await home.settled.wait()
-        if home.server in self._stateless:
+        if home.is_stateless:
             return encode_remote(OpenedHome(REMOTE_VERSION, "stateless"))
         session = home.session
         if session is None or not session.accepts_calls or self._closing:
@@ -529,6 +528,12 @@ class CarriedRequest(ForwardedRequest):
             frame = self.exchange.progress(progress, total, message)
             if frame is not None:
                 await self.send(frame)
+
+
+def _store_away() -> ChannelError:
+    error = ChannelError("this replica has no lease, since the store is away; nothing was started")
+    error.not_sent = True
+    return error
 
 
 def _lost(server: str) -> HomeLost:

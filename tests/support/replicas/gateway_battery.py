@@ -261,7 +261,7 @@ class GatewayBattery:
             print(f"{phase} …", file=sys.stderr, flush=True)
             await getattr(self, f"phase_{phase}")(rounds)
             await self.more_calls(20)
-            counts = Counter(call.outcome for call in self.calls[calls:])
+            counts = Counter(call.outcome for call in self.calls[calls:] if call.outcome)
             shown = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
             self.figures.append(f"{phase}: {time.monotonic() - began:.0f} s; {shown}")
         self.ending = True
@@ -443,9 +443,11 @@ async def run(phases: Sequence[str], rounds: int, seed: int) -> int:
     print(f"the longest call took {slowest:.1f} s")
     for line in battery.figures:
         print(line)
-    words = Counter(call.said for call in battery.calls if call.outcome in (NO_EFFECT, UNKNOWN))
-    for said, number in words.most_common(12):
-        print(f"{number:>6}  {said[:150]}")
+    words = Counter(
+        (call.phase, call.said) for call in battery.calls if call.outcome in (NO_EFFECT, UNKNOWN)
+    )
+    for (phase, said), number in words.most_common(24):
+        print(f"{number:>6}  {phase}: {said[:150]}")
     for problem in problems[:30]:
         print(f"VIOLATION {problem[:300]}")
     print(f"gateway: {len(problems)} violations")
