@@ -128,17 +128,17 @@ CUTS: dict[str, Cut] = {
 KEY_CUTS: dict[str, Cut] = {
     "keys of a shared store": Cut(
         "cli/commands/gateway.py",
-        "if opened is not None and opened.is_shared and not keys and not stdio:",
-        "if False:",
+        "if store is None or not store.is_shared or keys:",
+        "if True:",
         "test_gateway.py",
-        "without_a_valid_key",
+        "what_a_key_must_be",
     ),
     "length of a key": Cut(
         "cli/commands/gateway.py",
         "        if len(key) == KEY_BYTES:\n            return key\n",
         "        return (key * KEY_BYTES)[:KEY_BYTES]\n",
         "test_gateway.py",
-        "without_a_valid_key",
+        "what_a_key_must_be",
     ),
     "keys by reference": Cut(
         "host/config/gateway_table.py",
