@@ -83,7 +83,7 @@ CUTS: dict[str, Cut] = {
     ),
     "telling it after a stop": Cut(
         "gateway/homes.py",
-        "ends_here = self._closing and session is not None and session.had_calls",
+        "ends_here = self._closing and home.open is not None and home.open.session.had_calls",
         "ends_here = False",
         HOMES,
         "lets_the_next_call_say",

@@ -14,13 +14,13 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from colonnade.errors import (
     ChannelError,
@@ -29,11 +29,16 @@ from colonnade.errors import (
     Refused,
     RemoteError,
 )
-from colonnade.gateway.bridge import ForwardedInput, ForwardedRequest
 from colonnade.gateway.home_connection import HomeConnection, HomeFailure, HomeIdentity
 from colonnade.host.servers.callers import CallerKey
-from colonnade.host.servers.homes import HomeElsewhere, HomeLost, SessionHome, StateLost
-from colonnade.ports import SERVER_PRINCIPAL, RequestContext
+from colonnade.host.servers.homes import (
+    HomeElsewhere,
+    HomeLost,
+    OpenedSession,
+    SessionHome,
+    StateLost,
+)
+from colonnade.ports import SERVER_PRINCIPAL, RequestContext, WrappedRequest
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.forwarded import ResultOrigin, forwardable_meta
@@ -43,10 +48,6 @@ from colonnade.replicas.remote_messages import REMOTE_VERSION, decode_remote, en
 from colonnade.replicas.remote_request import RemoteRequests
 from colonnade.replicas.remote_run import RemoteRequestContext
 from colonnade.replicas.replica import Replica, ReplicaLost
-
-if TYPE_CHECKING:
-    from colonnade.host.servers.session import HostedSession
-    from colonnade.host.servers.supervisor import ServerSupervisor
 
 log: logging.Logger = logging.getLogger("colonnade.gateway")
 
@@ -152,8 +153,7 @@ class OwnHome:
         self.doubts = 0
         self._settled_doubts = 0
         self.is_lost = False
-        self.supervisor: ServerSupervisor | None = None
-        self.session: HostedSession | None = None
+        self.open: OpenedSession | None = None
         self.settled: asyncio.Event = asyncio.Event()
         self.released: asyncio.Event = asyncio.Event()
         self.followers: dict[str, None] = {}
@@ -166,9 +166,9 @@ class OwnHome:
         record = HomeRecord(1, self._homes.replica.name, self.number, secrets.token_hex(8))
         return encode_remote(record)
 
-    def opened(self, supervisor: "ServerSupervisor", session: "HostedSession") -> None:
+    def opened(self, opened: OpenedSession) -> None:
         """The session is open."""
-        self.supervisor, self.session = supervisor, session
+        self.open = opened
         self.settled.set()
 
     async def check(self, *, lists: bool) -> None:
@@ -192,9 +192,7 @@ class OwnHome:
                 log.warning("a session of server %r is not used: %s", self.server, error)
                 raise _store_away() from None
             if self.is_lost:
-                if self.supervisor is not None and self.session is not None:
-                    raise self.supervisor.home_lost(self.session)
-                raise _lost(self.server)
+                raise self.open.close() if self.open is not None else _lost(self.server)
             self._settled_doubts = doubts  # a lapse of the lease meanwhile is a new one
 
     async def _renewed(self) -> bool:
@@ -382,9 +380,9 @@ class GatewayHomes:
         entry stays without a replica, so that the caller is told that the state is gone."""
         if self._own.get(home.id) is not home:
             return
-        session, store = home.session, self.replica.store
+        store = self.replica.store
         after: bytes | None = None
-        ends_here = self._closing and session is not None and session.had_calls
+        ends_here = self._closing and home.open is not None and home.open.session.had_calls
         if ends_here or home.state_lost:
             after = encode_remote(HomeRecord(1, "", 0, ""))
         home.is_stateless = is_stateless
@@ -405,7 +403,7 @@ class GatewayHomes:
 
     async def _confirm_all(self) -> None:
         for home in list(self._own.values()):
-            if home.session is not None:
+            if home.open is not None:
                 try:
                     await home.confirm()
                 except HomeLost:
@@ -435,7 +433,7 @@ class GatewayHomes:
                 await home.settled.wait()
         if home.is_stateless:
             return encode_remote(OpenedHome(REMOTE_VERSION, "stateless"))
-        session = home.session
+        session = home.open.session if home.open is not None else None
         if session is None or not session.accepts_calls or self._closing:
             return encode_remote(OpenedHome(REMOTE_VERSION, "later"))
         if len(home.followers) >= MAX_FOLLOWERS:
@@ -471,8 +469,7 @@ class GatewayHomes:
                 self._idle.set()
 
     async def _forward(self, home: OwnHome, request: RemoteRequestContext) -> bytes | None:
-        supervisor, session = home.supervisor, home.session
-        if supervisor is None or session is None:
+        if home.open is None:
             raise _lost(home.server)
         exchange = request.exchange
         method, params = exchange.method.name, exchange.method.params
@@ -482,9 +479,9 @@ class GatewayHomes:
         if typed.meta:
             typed = msgspec.structs.replace(typed, meta=forwardable_meta(typed.meta) or None)
         origin = exchange.origin = ResultOrigin(home.server)
-        carried = CarriedRequest(request, exchange, ForwardedInput(in_results=False))
+        carried = CarriedRequest(request)
         try:
-            async with supervisor.carry(session, carried) as call:
+            async with home.open.carry(carried) as call:
                 result = await call.request(
                     method, typed, on_progress=carried.report_progress, origin=origin
                 )
@@ -517,8 +514,26 @@ class GatewayHomes:
                 connection.changed(change.method, change.params)
 
 
-class CarriedRequest(ForwardedRequest):
+class CarriedInput:
+    """How the input requests of a carried request are handled: they go to the other replica, and
+    errors that require input are passed on."""
+
+    in_results: bool = False
+
+    def check_server(self, server: str) -> None:
+        """Nothing: the other replica has."""
+
+    def relayed(self, server: str, answered: Mapping[str, Raw]) -> None:
+        """Nothing: a server with a home sends requests."""
+
+
+class CarriedRequest(WrappedRequest):
     """A request of another replica that runs on a session here. Its policy is that replica's."""
+
+    @property
+    def input_relay(self) -> CarriedInput:
+        """What takes the input requests of the server."""
+        return CarriedInput()
 
     async def report_progress(
         self, progress: float, total: float | None, message: str | None
