@@ -212,9 +212,10 @@ class HomeConnection:
 
     def failure(self, error: RemoteError) -> ChannelError | None:
         """The exception in place of an error response; None for one of the server."""
-        if not isinstance(error.data, dict):
+        data: object = error.data
+        if not isinstance(data, dict):
             return None
-        number: object = cast("dict[str, object]", error.data).get(self._mark)
+        number: object = cast("dict[str, object]", data).get(self._mark)
         return self._failures.pop(number, None) if isinstance(number, int) else None
 
     # ------------------------------------------------------------ the service
