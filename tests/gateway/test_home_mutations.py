@@ -83,8 +83,8 @@ CUTS: dict[str, Cut] = {
     ),
     "telling it after a stop": Cut(
         "gateway/homes.py",
-        "if self._closing and session is not None and session.had_calls:",
-        "if False:",
+        "ends_here = self._closing and home.open is not None and home.open.session.had_calls",
+        "ends_here = False",
         HOMES,
         "lets_the_next_call_say",
     ),
@@ -128,17 +128,17 @@ CUTS: dict[str, Cut] = {
 KEY_CUTS: dict[str, Cut] = {
     "keys of a shared store": Cut(
         "cli/commands/gateway.py",
-        "if opened is not None and opened.is_shared and not keys and not stdio:",
-        "if False:",
+        "if store is None or not store.is_shared or keys:",
+        "if True:",
         "test_gateway.py",
-        "without_a_valid_key",
+        "what_a_key_must_be",
     ),
     "length of a key": Cut(
         "cli/commands/gateway.py",
         "        if len(key) == KEY_BYTES:\n            return key\n",
         "        return (key * KEY_BYTES)[:KEY_BYTES]\n",
         "test_gateway.py",
-        "without_a_valid_key",
+        "what_a_key_must_be",
     ),
     "keys by reference": Cut(
         "host/config/gateway_table.py",

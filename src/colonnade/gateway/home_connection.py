@@ -52,6 +52,8 @@ from colonnade.protocol.revision import EVERY, Revision, Revisions
 from colonnade.replicas.remote_request import RemoteRequests
 from colonnade.transport.memory import End, MemoryConversation, connected_pair, serve_end
 
+# Failures that the client has not read: it reads each at once, unless the request was cancelled.
+MAX_FAILURES = 1024
 SUBSCRIBE, UNSUBSCRIBE = "resources/subscribe", "resources/unsubscribe"
 UPDATED = "notifications/resources/updated"
 LIST_CHANGES = (
@@ -210,9 +212,10 @@ class HomeConnection:
 
     def failure(self, error: RemoteError) -> ChannelError | None:
         """The exception in place of an error response; None for one of the server."""
-        if not isinstance(error.data, dict):
+        data: object = error.data
+        if not isinstance(data, dict):
             return None
-        number: object = cast("dict[str, object]", error.data).get(self._mark)
+        number: object = cast("dict[str, object]", data).get(self._mark)
         return self._failures.pop(number, None) if isinstance(number, int) else None
 
     # ------------------------------------------------------------ the service
@@ -233,6 +236,7 @@ class HomeConnection:
         if fault is None or response is None:
             return response
         self._numbers += 1
+        self._failures.pop(self._numbers - MAX_FAILURES, None)
         self._failures[self._numbers] = await self._failed(fault, response)
         code = self.revision.codes[FaultKind.INTERNAL]
         data = {self._mark: self._numbers}

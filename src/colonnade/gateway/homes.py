@@ -14,13 +14,13 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from colonnade.errors import (
     ChannelError,
@@ -29,11 +29,16 @@ from colonnade.errors import (
     Refused,
     RemoteError,
 )
-from colonnade.gateway.bridge import ForwardedInput, ForwardedRequest
 from colonnade.gateway.home_connection import HomeConnection, HomeFailure, HomeIdentity
 from colonnade.host.servers.callers import CallerKey
-from colonnade.host.servers.homes import HomeElsewhere, HomeLost, SessionHome, StateLost
-from colonnade.ports import SERVER_PRINCIPAL, RequestContext
+from colonnade.host.servers.homes import (
+    HomeElsewhere,
+    HomeLost,
+    OpenedSession,
+    SessionHome,
+    StateLost,
+)
+from colonnade.ports import SERVER_PRINCIPAL, RequestContext, WrappedRequest
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.forwarded import ResultOrigin, forwardable_meta
@@ -43,10 +48,6 @@ from colonnade.replicas.remote_messages import REMOTE_VERSION, decode_remote, en
 from colonnade.replicas.remote_request import RemoteRequests
 from colonnade.replicas.remote_run import RemoteRequestContext
 from colonnade.replicas.replica import Replica, ReplicaLost
-
-if TYPE_CHECKING:
-    from colonnade.host.servers.session import HostedSession
-    from colonnade.host.servers.supervisor import ServerSupervisor
 
 log: logging.Logger = logging.getLogger("colonnade.gateway")
 
@@ -84,6 +85,10 @@ STATE_GONE = (
     "the process that kept the state of this caller has ended, and its state is gone; this request "
     "was not started: repeat it to begin anew"
 )
+
+
+# What a search ends with.
+FoundHome: TypeAlias = SessionHome | HomeElsewhere | Literal["stateless"]
 
 
 class HomeRecord(Struct, frozen=True, array_like=True):
@@ -143,12 +148,12 @@ class OwnHome:
         self.value: bytes = b""
         # Whether the caller must be told that its state is gone.
         self.state_lost = False
+        self.is_stateless = False
         # How often another replica may have taken it over, and of these what was found out.
         self.doubts = 0
         self._settled_doubts = 0
         self.is_lost = False
-        self.supervisor: ServerSupervisor | None = None
-        self.session: HostedSession | None = None
+        self.open: OpenedSession | None = None
         self.settled: asyncio.Event = asyncio.Event()
         self.released: asyncio.Event = asyncio.Event()
         self.followers: dict[str, None] = {}
@@ -161,9 +166,9 @@ class OwnHome:
         record = HomeRecord(1, self._homes.replica.name, self.number, secrets.token_hex(8))
         return encode_remote(record)
 
-    def opened(self, supervisor: "ServerSupervisor", session: "HostedSession") -> None:
+    def opened(self, opened: OpenedSession) -> None:
         """The session is open."""
-        self.supervisor, self.session = supervisor, session
+        self.open = opened
         self.settled.set()
 
     async def check(self, *, lists: bool) -> None:
@@ -178,14 +183,16 @@ class OwnHome:
         """Change the entry, so that a replica that has read it before cannot take it over any more.
         Raises `HomeLost` if one has, and `ChannelError` if it cannot be known."""
         async with self._lock:
-            await self._homes.wait_for_lease()
-            doubts = self.doubts
-            if not self.is_lost:
-                self.is_lost = not await self._renewed()
+            try:
+                await self._homes.wait_for_lease()
+                doubts = self.doubts
+                self.is_lost = self.is_lost or not await self._renewed()
+            except (ChannelError, TimeoutError) as error:
+                # Where the store is does not concern clients.
+                log.warning("a session of server %r is not used: %s", self.server, error)
+                raise _store_away() from None
             if self.is_lost:
-                if self.supervisor is not None and self.session is not None:
-                    raise self.supervisor.home_lost(self.session)
-                raise _lost(self.server)
+                raise self.open.close() if self.open is not None else _lost(self.server)
             self._settled_doubts = doubts  # a lapse of the lease meanwhile is a new one
 
     async def _renewed(self) -> bool:
@@ -225,7 +232,6 @@ class GatewayHomes:
         self._remote = remote
         self._own: dict[str, OwnHome] = {}
         self._connections: dict[HomeConnection, None] = {}
-        self._stateless: set[str] = set()
         self._numbers = count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._renewer: asyncio.Task[None] | None = None
@@ -266,13 +272,9 @@ class GatewayHomes:
         id = home_id(self._scope, server, caller)
         try:
             async with asyncio.timeout(FIND_S):
-                while True:
-                    if server in self._stateless:
-                        return None
-                    found = await self._try(id, server, caller)
-                    if found is not None:
-                        return found
+                while (found := await self._try(id, server, caller)) is None:
                     await asyncio.sleep(RETRY_S)
+                return None if found == "stateless" else found
         except TimeoutError:
             why = "the replica that has its session does not respond"
         except ChannelError as error:
@@ -281,9 +283,7 @@ class GatewayHomes:
             why = "which replica has its session is not known, since the store is away"
         raise Refused(f"{why}; nothing was started", hint="try again later", server=server)
 
-    async def _try(
-        self, id: str, server: str, caller: CallerKey
-    ) -> SessionHome | HomeElsewhere | None:
+    async def _try(self, id: str, server: str, caller: CallerKey) -> FoundHome | None:
         """A home; None to try again."""
         if self._closing:
             raise Refused("this replica stops; nothing was started", server=server)
@@ -315,7 +315,7 @@ class GatewayHomes:
 
     async def _connect(
         self, id: str, server: str, caller: CallerKey, record: HomeRecord
-    ) -> HomeElsewhere | None:
+    ) -> FoundHome | None:
         """The session of another replica; None if it is not open, or gone."""
         body = encode_remote(OpenHome(REMOTE_VERSION, id))
         try:
@@ -326,8 +326,7 @@ class GatewayHomes:
         if opened is None or opened.state in ("later", "gone"):
             return None
         if opened.state == "stateless":
-            self._stateless.add(server)
-            return None
+            return "stateless"
         identity = HomeIdentity.read(opened.identity)
         if identity is None:
             raise Refused("the replica that has its session is of another release", server=server)
@@ -368,10 +367,7 @@ class GatewayHomes:
                 while not self.replica.holds_lease:
                     await asyncio.sleep(RETRY_S)
         except TimeoutError:
-            words = "this replica has no lease, since the store is away; nothing was started"
-            error = ChannelError(words)
-            error.not_sent = True
-            raise error from None
+            raise _store_away() from None
 
     def _forget(self, home: OwnHome) -> None:
         if self._own.get(home.id) is home:
@@ -384,12 +380,12 @@ class GatewayHomes:
         entry stays without a replica, so that the caller is told that the state is gone."""
         if self._own.get(home.id) is not home:
             return
-        session, store = home.session, self.replica.store
+        store = self.replica.store
         after: bytes | None = None
-        if self._closing and session is not None and session.had_calls:
+        ends_here = self._closing and home.open is not None and home.open.session.had_calls
+        if ends_here or home.state_lost:
             after = encode_remote(HomeRecord(1, "", 0, ""))
-        if is_stateless:
-            self._stateless.add(home.server)
+        home.is_stateless = is_stateless
         try:
             if not home.is_lost:
                 async with asyncio.timeout(CONFIRM_S):
@@ -407,13 +403,14 @@ class GatewayHomes:
 
     async def _confirm_all(self) -> None:
         for home in list(self._own.values()):
-            if home.session is not None:
+            if home.open is not None:
                 try:
                     await home.confirm()
                 except HomeLost:
                     log.warning("server %r: another replica has taken a session over", home.server)
-                except (ColonnadeError, TimeoutError) as error:
-                    log.info("a home is not confirmed: %s", error)
+                except ColonnadeError as error:
+                    log.info("homes are not confirmed: %s", error)
+                    return  # they are in doubt until the store is back
 
     def _on_missed(self) -> None:
         """This replica may have been taken for dead, and messages may be lost."""
@@ -434,9 +431,9 @@ class GatewayHomes:
         with suppress(TimeoutError):
             async with asyncio.timeout(OPEN_S / 2):
                 await home.settled.wait()
-        if home.server in self._stateless:
+        if home.is_stateless:
             return encode_remote(OpenedHome(REMOTE_VERSION, "stateless"))
-        session = home.session
+        session = home.open.session if home.open is not None else None
         if session is None or not session.accepts_calls or self._closing:
             return encode_remote(OpenedHome(REMOTE_VERSION, "later"))
         if len(home.followers) >= MAX_FOLLOWERS:
@@ -472,8 +469,7 @@ class GatewayHomes:
                 self._idle.set()
 
     async def _forward(self, home: OwnHome, request: RemoteRequestContext) -> bytes | None:
-        supervisor, session = home.supervisor, home.session
-        if supervisor is None or session is None:
+        if home.open is None:
             raise _lost(home.server)
         exchange = request.exchange
         method, params = exchange.method.name, exchange.method.params
@@ -483,9 +479,9 @@ class GatewayHomes:
         if typed.meta:
             typed = msgspec.structs.replace(typed, meta=forwardable_meta(typed.meta) or None)
         origin = exchange.origin = ResultOrigin(home.server)
-        carried = CarriedRequest(request, exchange, ForwardedInput(in_results=False))
+        carried = CarriedRequest(request)
         try:
-            async with supervisor.carry(session, carried) as call:
+            async with home.open.carry(carried) as call:
                 result = await call.request(
                     method, typed, on_progress=carried.report_progress, origin=origin
                 )
@@ -518,8 +514,26 @@ class GatewayHomes:
                 connection.changed(change.method, change.params)
 
 
-class CarriedRequest(ForwardedRequest):
+class CarriedInput:
+    """How the input requests of a carried request are handled: they go to the other replica, and
+    errors that require input are passed on."""
+
+    in_results: bool = False
+
+    def check_server(self, server: str) -> None:
+        """Nothing: the other replica has."""
+
+    def relayed(self, server: str, answered: Mapping[str, Raw]) -> None:
+        """Nothing: a server with a home sends requests."""
+
+
+class CarriedRequest(WrappedRequest):
     """A request of another replica that runs on a session here. Its policy is that replica's."""
+
+    @property
+    def input_relay(self) -> CarriedInput:
+        """What takes the input requests of the server."""
+        return CarriedInput()
 
     async def report_progress(
         self, progress: float, total: float | None, message: str | None
@@ -529,6 +543,12 @@ class CarriedRequest(ForwardedRequest):
             frame = self.exchange.progress(progress, total, message)
             if frame is not None:
                 await self.send(frame)
+
+
+def _store_away() -> ChannelError:
+    error = ChannelError("this replica has no lease, since the store is away; nothing was started")
+    error.not_sent = True
+    return error
 
 
 def _lost(server: str) -> HomeLost:

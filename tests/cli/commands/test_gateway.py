@@ -8,8 +8,10 @@ import pytest
 
 from cli.process import COMMAND, Process, command
 from colonnade import connect
-from colonnade.cli.commands.gateway import open_store
+from colonnade.cli.commands.gateway import decode_key, open_store, require_keys
 from colonnade.cli.errors import CliError
+from colonnade.host.config.reader import read_config
+from colonnade.store.memory import MemoryStore
 from colonnade.store.sqlite import SqliteStore
 from live import live
 
@@ -192,9 +194,27 @@ def test_keys_and_the_store_are_looked_up_by_reference(folder: Path, key: str) -
     assert (folder / "state.db").exists()
 
 
-def test_a_key_in_the_file_itself_is_a_problem(folder: Path) -> None:
-    with pytest.raises(AssertionError, match="a key is a reference, and not in the file itself"):
-        with_gateway(folder, f'keys = ["{"ab" * 32}"]')
+def test_what_a_key_must_be() -> None:
+    store = MemoryStore(is_shared=True)
+    with pytest.raises(CliError, match="needs keys"):
+        require_keys("colonnade.toml", store, [])
+    require_keys("colonnade.toml", MemoryStore(), [])
+    require_keys("colonnade.toml", store, [bytes(32)])
+    assert decode_key("colonnade.toml", 1, "A" * 43 + "=") == bytes(32)
+    assert decode_key("colonnade.toml", 1, "00" * 32) == bytes(32)
+    for wrong in ("", "c2hvcnQ=", "A" * 42, "zz" * 32, "ü" * 43):
+        with pytest.raises(CliError, match="key 2 has not 32 bytes"):
+            decode_key("colonnade.toml", 2, wrong)
+
+
+@pytest.mark.parametrize("key", ["ab" * 32, "a ${env:KEY}", "${env:ONE}${env:TWO}"])
+def test_a_key_in_the_file_itself_is_a_problem(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "colonnade.toml"
+    file.write_text(f'[gateway]\nkeys = ["{key}"]\n')
+    config = read_config(file, trust=True)
+    (problem,) = config.problems
+    assert "a key is a reference, and not in the file itself" in problem.message
+    assert key not in problem.message
 
 
 def test_a_file_without_servers_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ phases, each under load:
 
 At the end the ledger is compared with what clients were told: no effect twice, none that was
 acknowledged missing, every other call ended in an error that says whether it may have had an effect, no
-call ran into its timeout, and no client lost its state without being told.
+call ran into its timeout, no client lost its state without being told, and no caller had two children at
+once.
 """
 
 import argparse
@@ -261,7 +262,7 @@ class GatewayBattery:
             print(f"{phase} …", file=sys.stderr, flush=True)
             await getattr(self, f"phase_{phase}")(rounds)
             await self.more_calls(20)
-            counts = Counter(call.outcome for call in self.calls[calls:])
+            counts = Counter(call.outcome for call in self.calls[calls:] if call.outcome)
             shown = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
             self.figures.append(f"{phase}: {time.monotonic() - began:.0f} s; {shown}")
         self.ending = True
@@ -305,14 +306,12 @@ class GatewayBattery:
         interrupted = 0
         for number in range(rounds):
             async with connect(url, revision=NEWEST, on_elicit=lambda _: {}) as client:
-                await client.list_tools()
-                call = Call(f"holder/{number}/{time.time_ns()}", "holder", self.phase, 0.0)
-                self._by_effect[call.effect] = call
-                self.calls.append(call)
-                sender = Rounds(client)
-                first = await self._send(sender, call)
-                if not isinstance(first, t.InputRequiredResult):
-                    continue
+                sender, first = Rounds(client), None
+                while not isinstance(first, t.InputRequiredResult):  # the state may be gone
+                    call = Call(f"holder/{number}/{time.time_ns()}", "holder", self.phase, 0.0)
+                    self._by_effect[call.effect] = call
+                    self.calls.append(call)
+                    first = await self._send(sender, call)
                 index = self.gateways.relay.ports.index(call.ports[-1])
                 await self.gateways.kill_and_start(index)
                 given = answered(first, lambda _: "yes")
@@ -416,9 +415,28 @@ class GatewayBattery:
             elif call.outcome in (UNSAID, HUNG, ""):
                 where = f"{call.phase}: {call.outcome}: {call.effect} at {call.ports}"
                 problems.append(f"{where}: there {there}: {call.said}")
+        problems += split_homes(ledger)
         known = {call.effect for call in self.calls}
         problems += [f"an effect of no call: {effect}" for effect in effects.keys() - known]
         return problems
+
+
+def split_homes(ledger: list[Effect]) -> list[str]:
+    """Children of a caller that had an effect after another one of the same caller: two homes. All
+    clients of 2026-07-28 are one caller."""
+    problems: list[str] = []
+    current: dict[str, int] = {}
+    ended: set[tuple[str, int]] = set()
+    for one in ledger:
+        revision, number, *_ = one.effect.split("/")
+        caller = NEWEST if revision in (NEWEST, "holder") else f"{revision}/{number}"
+        last = current.get(caller)
+        if last is not None and last != one.process:
+            ended.add((caller, last))
+        if (caller, one.process) in ended:
+            problems.append(f"two homes of {caller}: {one.effect} in {one.process}")
+        current[caller] = one.process
+    return problems
 
 
 async def run(phases: Sequence[str], rounds: int, seed: int) -> int:
@@ -443,9 +461,11 @@ async def run(phases: Sequence[str], rounds: int, seed: int) -> int:
     print(f"the longest call took {slowest:.1f} s")
     for line in battery.figures:
         print(line)
-    words = Counter(call.said for call in battery.calls if call.outcome in (NO_EFFECT, UNKNOWN))
-    for said, number in words.most_common(12):
-        print(f"{number:>6}  {said[:150]}")
+    words = Counter(
+        (call.phase, call.said) for call in battery.calls if call.outcome in (NO_EFFECT, UNKNOWN)
+    )
+    for (phase, said), number in words.most_common(40):
+        print(f"{number:>6}  {phase}: {said[:150]}")
     for problem in problems[:30]:
         print(f"VIOLATION {problem[:300]}")
     print(f"gateway: {len(problems)} violations")

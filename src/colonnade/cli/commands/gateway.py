@@ -122,13 +122,8 @@ def make_gateway(
     table = config.gateway or GatewaySettings()
     configured, keys = _look_up(file, table)
     opened = open_store(store or configured)
-    if opened is not None and opened.is_shared and not keys and not stdio:
-        raise CliError(
-            f"{file}: a store that several processes can share needs keys, which are the same in "
-            "all of them and encrypt what clients carry",
-            hint='add keys = ["${env:GATEWAY_KEY}"] to [gateway]; '
-            "openssl rand -base64 32 makes a key",
-        )
+    if not stdio:  # a client on stdio has one process, which has a key of its own
+        require_keys(file, opened, keys)
     try:
         host = Host(config, auth=lambda url: login_for(url, terminal, ask=False))
         optional: dict[str, Any] = {
@@ -158,6 +153,17 @@ def make_gateway(
     return chosen
 
 
+def require_keys(file: str, store: "Store | None", keys: list[bytes]) -> None:
+    """Raise `CliError` for a store of several processes without keys that all of them have."""
+    if store is None or not store.is_shared or keys:
+        return
+    raise CliError(
+        f"{file}: a store that several processes can share needs keys, which are the same in all "
+        "of them and encrypt what clients carry",
+        hint='add keys = ["${env:GATEWAY_KEY}"] to [gateway]; openssl rand -base64 32 makes a key',
+    )
+
+
 def _look_up(file: str, table: "GatewaySettings") -> tuple[str | None, list[bytes]]:
     """The store and the keys of a table. Raises `CliError`."""
     import asyncio
@@ -168,12 +174,12 @@ def _look_up(file: str, table: "GatewaySettings") -> tuple[str | None, list[byte
         found = asyncio.run(table.resolve())
     except Refused as error:
         raise CliError(f"{file}: [gateway]: {error}") from None
-    keys = [_key(file, number, text) for number, text in enumerate(found.keys, 1)]
+    keys = [decode_key(file, number, text) for number, text in enumerate(found.keys, 1)]
     return found.store, keys
 
 
-def _key(file: str, number: int, text: str) -> bytes:
-    """A key of 32 bytes, in base64 or as hexadecimal digits."""
+def decode_key(file: str, number: int, text: str) -> bytes:
+    """A key of 32 bytes, in base64 or as hexadecimal digits. Raises `CliError`."""
     import base64
     import binascii
 

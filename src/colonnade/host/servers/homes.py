@@ -6,17 +6,19 @@ requests of that caller reach. The replica that has it is its home; the others a
 Rules: no I/O here, and nothing without replicas: a host has homes only if it was given them.
 """
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple, Protocol
 
+from colonnade.client.client import Client
+from colonnade.client.request import OnProgress
 from colonnade.errors import ChannelError, ConnectionLost
 from colonnade.host.servers.callers import CallerKey
 from colonnade.ports import ClientTransport, RequestContext
+from colonnade.protocol import types as t
+from colonnade.protocol.forwarded import ResultOrigin
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.revision import Revision
-
-if TYPE_CHECKING:
-    from colonnade.host.servers.session import HostedSession
-    from colonnade.host.servers.supervisor import ServerSupervisor
 
 
 class HomeLost(ConnectionLost):
@@ -31,10 +33,46 @@ class StateLost(ChannelError):
     not_sent: bool = True
 
 
+class HomeCall(Protocol):
+    """One call on the session of a home."""
+
+    async def request(
+        self,
+        method: str,
+        params: t.RequestParams,
+        *,
+        on_progress: OnProgress | None = None,
+        origin: ResultOrigin | None = None,
+    ) -> t.ProtocolType:
+        """Send a request for this call and return the result."""
+        ...
+
+
+class HomeSession(Protocol):
+    """The session of a home, as other replicas use it."""
+
+    had_calls: bool
+
+    @property
+    def client(self) -> Client: ...
+
+    @property
+    def accepts_calls(self) -> bool: ...
+
+
+class OpenedSession(NamedTuple):
+    """An open session: `carry` begins a call on it for a request of another replica, and `close`
+    closes it and returns the error for a request to it."""
+
+    session: HomeSession
+    carry: Callable[[RequestContext], AbstractAsyncContextManager[HomeCall]]
+    close: Callable[[], ConnectionLost]
+
+
 class SessionHome(Protocol):
     """The right of this replica to have the session of a caller."""
 
-    def opened(self, supervisor: "ServerSupervisor", session: "HostedSession") -> None:
+    def opened(self, opened: OpenedSession) -> None:
         """The session is open: it may be used by other replicas, too."""
         ...
 

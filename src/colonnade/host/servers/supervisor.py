@@ -19,6 +19,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from colonnade.client.client import Client
@@ -757,7 +758,10 @@ class ServerSupervisor:
         self._last_error = None
         self._sessions.add(session)
         if session.home is not None:
-            session.home.opened(self, session)
+            from colonnade.host.servers.homes import OpenedSession
+
+            carry, close = partial(self.carry, session), partial(self.home_lost, session)
+            session.home.opened(OpenedSession(session, carry, close))
         if self._settings.idle_s is not None and session.can_stop:
             self._schedule_idle_check(session, self._settings.idle_s)
         if self._on_open is not None:
