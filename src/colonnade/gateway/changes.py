@@ -35,14 +35,15 @@ ShowsServers: TypeAlias = Callable[[tuple[str, ...]], bool]
 
 
 class ServerLists(t.NotificationParams):
-    """Inside a gateway: lists of these servers have changed. It is never sent."""
+    """Inside a gateway: lists of these servers have changed; None if the rules have, which is for
+    all callers. It is never sent."""
 
-    servers: tuple[str, ...] = ()
+    servers: tuple[str, ...] | None = None
 
     @property
     def uri(self) -> str:
         """Tells changes of different servers apart, as the URI does those of resources."""
-        return "\n".join(self.servers)
+        return "\n".join(self.servers or ())
 
 
 class PrincipalChanges:
@@ -171,7 +172,7 @@ def _only_shown(
                 callback(method, params)
             return
         servers = params.servers if isinstance(params, ServerLists) else ()
-        if shows_servers is None or shows_servers(servers):
+        if shows_servers is None or servers is None or shows_servers(servers):
             callback(method, t.NotificationParams())
 
     return on_change

@@ -289,7 +289,7 @@ CUTS: dict[str, Cut] = {
     ),
     "functions about servers": Cut(
         "host/policy/rules/rules.py",
-        'said = rule.call(request) if rule.on_servers else "allow"',
+        'said = "allow" if rule.on_servers is False else rule.call(request)',
         'said = "allow"',
         HIDDEN,
         "that_a_function_denies",
