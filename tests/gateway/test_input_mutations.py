@@ -186,6 +186,13 @@ CUTS: dict[str, Cut] = {
         "test_policy.py",
         "has_not_seen",
     ),
+    "consent of the round before": Cut(
+        "host/policy/admission.py",
+        "consent = self.rounds.take(request, decision, item.state)",
+        "consent = None",
+        "test_policy.py",
+        "asked_about_once",
+    ),
     "approval of an elicitation": Cut(
         "host/policy/input_review.py",
         "if is_elicitation and not in_inbox:",

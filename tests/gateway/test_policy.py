@@ -169,6 +169,31 @@ async def test_an_elicitation_that_is_asked_about_reaches_the_client_after_a_per
     assert events == ["proposed", "decided", "asked", "answered", *end]
 
 
+@pytest.mark.parametrize(("client_revision", "server_revision"), CELLS)
+@live
+async def test_a_call_with_rounds_is_asked_about_once_in_every_cell(
+    client_revision: str, server_revision: str
+) -> None:
+    approved: list[str] = []
+
+    def on_item(item: InboxItem) -> InboxAnswer:
+        approved.append(item.name)
+        return InboxAnswer(action="accept")
+
+    def on_elicit(_: t.ElicitRequestParams) -> str:
+        return "two"
+
+    policy, inbox = Policy([Rule("ask", tools="shop__buy")]), Inbox(on_item=on_item)
+    async with (
+        hosted(shop(), server_revision, policy, inbox=inbox) as host,
+        connect(Gateway(host), revision=client_revision, on_elicit=on_elicit) as client,
+    ):
+        assert "two" in (await client.call_tool("shop__buy")).text
+        assert approved == ["shop__buy"]
+        assert "two" in (await client.call_tool("shop__buy")).text
+        assert approved == ["shop__buy"] * 2
+
+
 @pytest.mark.parametrize(("tool", "answer"), [("look", "file:///srv"), ("rhyme", "Gum.")])
 @pytest.mark.parametrize(("client_revision", "server_revision"), CELLS)
 @live

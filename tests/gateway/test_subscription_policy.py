@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from colonnade import Client, Gateway, Host, Policy, Rule, Server, connect
 from colonnade.client.subscriptions import ChangeStream
 from colonnade.errors import RemoteError
 from colonnade.host.config.inline import entry_of
-from colonnade.host.config.settings import ServerEntry, Settings
+from colonnade.host.config.settings import Config, ServerEntry, Settings
 from colonnade.host.policy.audit.log import AuditLog
 from colonnade.host.policy.pins.pins import Pins
 from colonnade.host.policy.request import CallerFacts
@@ -330,3 +331,14 @@ async def test_a_change_that_another_process_noticed_is_for_callers_that_see_all
             await asyncio.sleep(0)
         assert heard == {"ann": [method], "bob": []}
         await gateway.stop()
+
+
+@live
+async def test_clients_are_told_of_other_rules_that_hide_all_servers_from_them() -> None:
+    config = Config(entries={"n": entry_of("n", with_lists())}, policy=Policy(default="allow"))
+    async with Host(config) as host, connect(Gateway(host), revision=NEW) as client:
+        assert await client.list_tools()
+        async with client.listen(tools=True) as changes:
+            await host.reload(replace(config, policy=Policy(default="deny")))
+            assert (await anext(changes)).kind == "tools"
+        assert await client.list_tools(fresh=True) == []

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 # What requests of one principal had for the rules: clients, and claims of its tokens. Of more, the
 # oldest are forgotten.
 MAX_FILTERS = 32
+# Between two notifications of the same change: a client that lists again would take longer.
+INTERVAL_S = 0.1
+# Changes within that time. An update may name any resource below one that is followed.
+MAX_RECENT = 10_000
 
 # Whether a watcher may be notified of an updated resource. It is asked for each update, since the
 # rules may change while it watches, and an update may name a resource below the one it follows.
@@ -37,18 +41,15 @@ ShowsServers: TypeAlias = Callable[[tuple[str, ...]], bool]
 
 
 class ServerLists(t.NotificationParams):
-    """Inside a gateway: lists of these servers have changed. It is never sent."""
+    """Inside a gateway: lists of these servers have changed; None if the rules have, which is for
+    all callers. It is never sent."""
 
-    servers: tuple[str, ...] = ()
+    servers: tuple[str, ...] | None = None
 
     @property
     def uri(self) -> str:
         """Tells changes of different servers apart, as the URI does those of resources."""
-        return "\n".join(self.servers)
-# Between two notifications of the same change: a client that lists again would take longer.
-INTERVAL_S = 0.1
-# Changes within that time. An update may name any resource below one that is followed.
-MAX_RECENT = 10_000
+        return "\n".join(self.servers or ())
 
 
 class RecentChange:
@@ -211,7 +212,7 @@ def _only_shown(
                 callback(method, params)
             return
         servers = params.servers if isinstance(params, ServerLists) else ()
-        if shows_servers is None or shows_servers(servers):
+        if shows_servers is None or servers is None or shows_servers(servers):
             callback(method, t.NotificationParams())
 
     return on_change

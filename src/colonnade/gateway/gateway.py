@@ -305,7 +305,8 @@ class Gateway(RunnableService):
 
     def _lists_changed(self, changes: ListChanges) -> None:
         for method in dict.fromkeys(LIST_NOTIFICATIONS[kind] for kind in changes.kinds):
-            self.changes.publish(method, ServerLists(servers=changes.servers), changes.caller)
+            servers = None if changes.by_rules else changes.servers
+            self.changes.publish(method, ServerLists(servers=servers), changes.caller)
 
     def drain(self) -> None:
         """End open subscriptions with their result; calls continue."""

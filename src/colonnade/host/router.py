@@ -420,6 +420,8 @@ class HostRouter:
         assert guard is not None
         if params.meta and (sent := unreserved_meta(params.meta)):
             item = item._replace(meta=Raw(encode(sent)))
+        if state := getattr(params, "request_state", None):
+            item = item._replace(state=state)
 
         if options is not None and options.on_task is not None:
             options = options._replace(on_task=_recorded(options.on_task, guard, context))

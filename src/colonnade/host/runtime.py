@@ -84,11 +84,13 @@ ALL_KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources", "templates")
 
 class ListChanges(NamedTuple):
     """Lists that have changed (`tools`, `prompts`, `resources`, `templates`), the servers that
-    they are of, and the caller that sees them: None for all callers."""
+    they are of, and the caller that sees them: None for all callers. `by_rules` is whether what
+    callers may see has changed, so that those are told, too, who may not see the servers now."""
 
     kinds: tuple[ListKind, ...]
     servers: tuple[str, ...]
     caller: str | None = None
+    by_rules: bool = False
 
 
 OnChange: TypeAlias = Callable[[ListChanges], Any]
@@ -535,7 +537,7 @@ class HostRuntime:
 
     def notify_all(self) -> None:
         """Call the `watch` callbacks for every list: what callers may see has changed."""
-        self._notify(ListChanges(ALL_KINDS, tuple(self.generation.servers)))
+        self._notify(ListChanges(ALL_KINDS, tuple(self.generation.servers), by_rules=True))
 
     def limit_names(self, limit: int) -> None:
         """Use names of at most this many characters from now on; not once there were requests.
@@ -571,7 +573,7 @@ class HostRuntime:
             # Other rules may change what is seen of every server.
             every = tuple(after.servers) if has_other_rules else ()
             servers = dict.fromkeys([*(one.key for one in removed), *added, *every])
-            self._notify(ListChanges(ALL_KINDS, tuple(servers)))
+            self._notify(ListChanges(ALL_KINDS, tuple(servers), by_rules=has_other_rules))
 
     def _drained(self, task: "asyncio.Task[None]") -> None:
         one = self._draining.pop(task)
@@ -593,6 +595,8 @@ class HostRuntime:
         return unwatch
 
     def _call_if_seen(self, callback: OnChange, changes: ListChanges) -> object:
+        if changes.by_rules:
+            return callback(changes)
         view = self.view_of(changes.caller or "")
         known = self.generation.servers
         seen = tuple(
@@ -600,8 +604,7 @@ class HostRuntime:
             for key in changes.servers
             if view is None or key not in known or view.shows_server(known[key])
         )
-        is_all = len(seen) == len(changes.servers)
-        return callback(changes._replace(servers=seen)) if seen or is_all else None
+        return callback(changes._replace(servers=seen)) if seen else None
 
     def _lists_changed(
         self, server: str, kinds: Sequence[ListKind], caller: str | None = None

@@ -525,7 +525,9 @@ async def test_rules_decide_on_what_servers_ask(revision: str) -> None:
 @live
 async def test_what_a_server_asks_and_is_denied_is_not_asked_about() -> None:
     person, policy = Person(), Policy([Rule("deny", requests="elicitation")], default="allow")
-    async with Host({"curious": curious("2026-07-28")}, policy=policy, inbox=person) as host:
+    async with Host(
+        {"curious": curious("2026-07-28")}, policy=policy, inbox=person, on_input_request=answers
+    ) as host:
         assert "12A" not in await asked_for(host, "ask")
     assert person.requests == []
 

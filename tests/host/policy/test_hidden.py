@@ -347,8 +347,7 @@ async def test_a_never_listed_alias_of_a_hidden_tool_starts_no_server() -> None:
 async def test_a_server_that_a_function_denies_is_answered_as_one_that_does_not_exist(
     name: str,
 ) -> None:
-    function = FunctionRule(lambda one: "deny" if one.server == "vault" else None, servers=True)
-    policy = Policy([function, Rule("allow")])
+    policy = Policy([lambda one: "deny" if one.server == "vault" else None, Rule("allow")])
     with_vault: dict[str, Any] = {"git": one_tool("git"), "vault": one_tool("vault")}
     async with (
         Host(with_vault, policy=policy) as hiding,
@@ -357,7 +356,7 @@ async def test_a_server_that_a_function_denies_is_answered_as_one_that_does_not_
         assert await outcome(WAYS[name](hiding)) == await outcome(WAYS[name](plain))
 
 
-def test_a_function_is_asked_about_servers_only_if_it_says_so() -> None:
+def test_a_function_is_asked_about_servers_unless_it_says_no() -> None:
     server = asked("vault__x")
     server = replace(server, method="", name="", qualified="vault__")
     seen: list[str] = []
@@ -366,14 +365,15 @@ def test_a_function_is_asked_about_servers_only_if_it_says_so() -> None:
         seen.append(request.method)
         return "deny"
 
-    assert not Policy([FunctionRule(function)]).hides_server(server)
-    assert not Policy([FunctionRule(function, servers=True, arguments=True)]).hides_server(server)
+    assert not Policy([FunctionRule(function, servers=False)]).hides_server(server)
+    assert not Policy([FunctionRule(function, arguments=True)]).hides_server(server)
     assert seen == []
-    assert Policy([FunctionRule(function, servers=True)]).hides_server(server)
+    assert Policy([function]).hides_server(server)
+    assert not Policy([lambda _: None], "deny").hides_server(server)
     undecided = FunctionRule(lambda _: None, servers=True)
     assert Policy([undecided, Rule("deny", servers="vault")]).hides_server(server)
     assert not Policy([undecided, Rule("allow")]).hides_server(server)
-    assert not Policy([FunctionRule(lambda _: "ask", servers=True)], "deny").hides_server(server)
+    assert not Policy([FunctionRule(lambda _: "ask")], "deny").hides_server(server)
 
 
 class FullAuditLog(AuditLog):

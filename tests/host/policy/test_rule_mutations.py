@@ -11,6 +11,7 @@ import pytest
 from auth.cutting import Cut, check_fits, check_missed
 
 PATTERNS, RULES, GUARD = "rules/test_patterns.py", "rules/test_rules.py", "test_guard.py"
+ADMISSION = "test_admission.py"
 HIDDEN, CONFIG = "test_hidden.py", "rules/test_config.py"
 UNKNOWN = "answered_as_what_does_not_exist"
 
@@ -289,7 +290,7 @@ CUTS: dict[str, Cut] = {
     ),
     "functions about servers": Cut(
         "host/policy/rules/rules.py",
-        'said = rule.call(request) if rule.on_servers else "allow"',
+        'said = "allow" if rule.on_servers is False else rule.call(request)',
         'said = "allow"',
         HIDDEN,
         "that_a_function_denies",
@@ -362,7 +363,7 @@ CUTS: dict[str, Cut] = {
     "asking": Cut(
         "host/policy/admission.py",
         "consent = await self.ask(steps, decision)",
-        "pass",
+        "consent = None",
         GUARD,
         "was_declined",
     ),
@@ -393,6 +394,62 @@ CUTS: dict[str, Cut] = {
         "        if not is_same:",
         GUARD,
         "policy_that_changed",
+    ),
+    "rounds: principal": Cut(
+        "host/policy/admission.py", "        request.principal,\n", "", ADMISSION, "same_state"
+    ),
+    "rounds: server": Cut(
+        "host/policy/admission.py", "        request.server,\n", "", ADMISSION, "same_state"
+    ),
+    "rounds: identity": Cut(
+        "host/policy/admission.py", "        request.identity,\n", "", ADMISSION, "same_state"
+    ),
+    "rounds: method": Cut(
+        "host/policy/admission.py", "        request.method,\n", "", ADMISSION, "same_state"
+    ),
+    "rounds: item": Cut(
+        "host/policy/admission.py", "        request.name,\n", "", ADMISSION, "same_state"
+    ),
+    "rounds: arguments": Cut(
+        "host/policy/admission.py",
+        "        request.arguments_digest,\n",
+        "",
+        ADMISSION,
+        "same_state",
+    ),
+    "rounds: metadata": Cut(
+        "host/policy/admission.py", "        request.meta_digest,\n", "", ADMISSION, "same_state"
+    ),
+    "rounds: definition": Cut(
+        "host/policy/admission.py",
+        "        request.definition_digest,\n",
+        "",
+        ADMISSION,
+        "same_state",
+    ),
+    "rounds: version of the policy": Cut(
+        "host/policy/admission.py",
+        "        decision.policy_version,\n",
+        "",
+        ADMISSION,
+        "another_policy",
+    ),
+    "rounds: state": Cut(
+        "host/policy/admission.py", "        state,\n", "", ADMISSION, "another_state"
+    ),
+    "rounds: single use": Cut(
+        "host/policy/admission.py",
+        "self._kept.pop(_round(",
+        "self._kept.get(_round(",
+        ADMISSION,
+        "once",
+    ),
+    "rounds: end": Cut(
+        "host/policy/admission.py",
+        "return consent if ends_at > self._clock() else None",
+        "return consent",
+        ADMISSION,
+        "ends",
     ),
     "another policy needs another approval": Cut(
         "host/policy/admission.py",

@@ -5,7 +5,11 @@ Rules: an approval is for the definition and the policy that the person saw. Wit
 `ask` is a refusal.
 """
 
-from collections.abc import Awaitable
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from colonnade.errors import Refused
 from colonnade.host.policy.caller_view import CallerView
@@ -18,6 +22,56 @@ from colonnade.host.servers.generation import HostedServer
 from colonnade.host.servers.session import SessionCall
 from colonnade.host.servers.supervisor import BeforeSend
 from colonnade.protocol import types as t
+from colonnade.protocol.jsonrpc import encode
+
+# Calls that may go on with another round: as many as wait for their clients at a time.
+MAX_ROUNDS: Final = 1000
+# How long a client may take to answer the input requests of a call that was approved.
+ROUNDS_S: Final = 600.0
+
+
+class ConsentedRounds:
+    """Calls that were approved and have an `input_required` result: the consent holds for the next
+    round of that very call, which has the state that its server gave, once. It is of this process;
+    elsewhere the person is asked again."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[bytes, tuple[Consent, float]] = OrderedDict()
+
+    def keep(
+        self, request: PolicyRequest, decision: Decision, consent: Consent, state: str | None
+    ) -> None:
+        """Let the round with this state use a consent; without a state there is nothing that tells
+        the call from another one."""
+        if state:
+            self._kept[_round(request, decision, state)] = consent, self._clock() + ROUNDS_S
+            if len(self._kept) > MAX_ROUNDS:
+                self._kept.popitem(last=False)
+
+    def take(self, request: PolicyRequest, decision: Decision, state: str) -> Consent | None:
+        """The consent for this round, if there is one; it is used by that."""
+        if not state:
+            return None
+        consent, ends_at = self._kept.pop(_round(request, decision, state), (None, 0.0))
+        return consent if ends_at > self._clock() else None
+
+
+def _round(request: PolicyRequest, decision: Decision, state: str) -> bytes:
+    """What a round is of: as what an approval is for, and the state."""
+    members = [
+        request.principal,
+        request.server,
+        request.identity,
+        request.method,
+        request.name,
+        request.arguments_digest,
+        request.meta_digest,
+        request.definition_digest,
+        decision.policy_version,
+        state,
+    ]
+    return hashlib.sha256(encode(members)).digest()
 
 
 class Admission:
@@ -29,6 +83,7 @@ class Admission:
         self._decisions = decisions
         self._pins = pins
         self.approver = approver
+        self.rounds: ConsentedRounds = ConsentedRounds()
 
     async def admit(
         self, view: CallerView, server: HostedServer, item: GuardedItem, steps: RequestSteps
@@ -44,7 +99,11 @@ class Admission:
             await pins.check(server, item.kind, item.name, caller)
         consent: Consent | None = None
         if decision.action == "ask":
-            consent = await self.ask(steps, decision)
+            consent = self.rounds.take(request, decision, item.state)
+            if consent is None:
+                consent = await self.ask(steps, decision)
+            else:
+                steps.answered(consent, "")
 
         async def check(call: SessionCall) -> None:
             if pins is not None:

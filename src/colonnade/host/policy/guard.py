@@ -200,6 +200,10 @@ class PolicyGuard:
             result = await send(check)
             if isinstance(result, t.InputRequiredResult):
                 await self._input.review_relayed(server.entry, context, result)
+                if steps.decision is not None and steps.consent is not None:
+                    self._admission.rounds.keep(
+                        steps.request, steps.decision, steps.consent, result.request_state
+                    )
             steps.returned(result)
         except HiddenNow as hidden:
             steps.abandoned(hidden)

@@ -42,6 +42,8 @@ class GuardedItem(NamedTuple):
     qualified: str
     arguments: Raw = NO_ARGUMENTS
     meta: Raw = NO_ARGUMENTS
+    # Of a call that goes on after an `input_required` result: the state that the server gave.
+    state: str = ""
 
 
 def named_item(

@@ -66,11 +66,15 @@ class RequestSteps:
         self.request = request
         # Until it has a result or an error.
         self.is_in_flight = True
+        # What the rules said, and who allowed it.
+        self.decision: Decision | None = None
+        self.consent: Consent | None = None
         # In the audit log; empty without one.
         self.id: str = audit.proposed(request) if audit is not None else ""
 
     def decided(self, decision: Decision) -> None:
         """The rules have decided."""
+        self.decision = decision
         if self._audit is not None:
             self._audit.decided(self.id, self.request, decision)
 
@@ -81,6 +85,7 @@ class RequestSteps:
 
     def answered(self, consent: Consent | None, why: str) -> None:
         """A person has answered."""
+        self.consent = consent
         if self._audit is not None:
             self._audit.answered(self.id, self.request, consent, why)
 

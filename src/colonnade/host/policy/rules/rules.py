@@ -218,11 +218,13 @@ class FunctionRule:
     """A function as a rule. It is called with the request and returns `"allow"`, `"deny"`, `"ask"`,
     or None if it does not decide; an exception is `deny`, and is logged.
 
-    It is called for lists as well (`method` is `tools/list` then, and there are no arguments). With
-    `arguments=True` it is not, and hides nothing. With `servers=True` it is also called for each
-    server as a whole (`method` and `name` are empty), and `"deny"` hides that; otherwise a server
-    of which it denies every item is still known by its name. Change `version` with what it does: an
-    approval is for one version of a policy.
+    It is called for lists as well (`method` is `tools/list` then, and there are no arguments), and
+    for each server as a whole (`method` and `name` are empty): `"deny"` hides the server with all
+    of its items then, as if it did not exist. After None the server is shown, since an item of it
+    may be allowed; with `servers=True` the rules after it decide. With `servers=False` it is not
+    called for servers, and one of which it denies every item is still known by its name: for a
+    function that denies every name but some. With `arguments=True` it is called for neither, and
+    hides nothing. Change `version` with what it does: an approval is for one version of a policy.
     """
 
     def __init__(
@@ -232,7 +234,7 @@ class FunctionRule:
         name: str = "",
         version: str = "",
         arguments: bool = False,
-        servers: bool = False,
+        servers: bool | None = None,
     ) -> None:
         if not callable(cast("object", function)) or inspect.iscoroutinefunction(function):
             message = f"a rule is a function that is not async, not {function!r}"
@@ -240,7 +242,7 @@ class FunctionRule:
         self.function = function
         self.version = version
         self.on_arguments = arguments
-        self.on_servers: bool = servers and not arguments
+        self.on_servers: bool | None = False if arguments else servers
         module = getattr(function, "__module__", "")
         self.qualified_name: str = f"{module}.{getattr(function, '__qualname__', 'function')}"
         self.name: str = name or self.qualified_name
@@ -398,8 +400,8 @@ class Policy:
         prefix of the server's qualified names."""
         for rule in self.rules:
             if isinstance(rule, FunctionRule):
-                said = rule.call(request) if rule.on_servers else "allow"
-                if said is not None:
+                said = "allow" if rule.on_servers is False else rule.call(request)
+                if said is not None or rule.on_servers is None:  # it may allow an item
                     return said == "deny"
                 continue
             if rule.is_about_inputs or not all(one.may_hold(request) for one in rule.conditions):
