@@ -14,6 +14,7 @@ import official
 from colonnade import Client, Gateway, Handler, Host, RequestContext, connect
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
+from colonnade.host.policy.containment import MAX_TEXT
 from colonnade.host.policy.rules import Policy
 from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side
@@ -274,8 +275,12 @@ async def test_an_item_whose_text_is_contained_is_encoded() -> None:
     tool = b'{"name":"odd","description":"\\u202e","inputSchema":{"type":"object"},"vendor":1}'
     async with AsyncExitStack() as stack:
         found = await listed(stack, b'{"tools":[' + tool + b"]}", policy=Policy(default="allow"))
+        long = tool.replace(b"\\u202e", b"x" * (MAX_TEXT + 1))
+        cut = await listed(stack, b'{"tools":[' + long + b"]}", policy=Policy(default="allow"))
     assert b"vendor" not in found["s__odd"]
     assert b"\\u202e" not in found["s__odd"].replace(b"\\\\u202e", b"")
+    assert b"vendor" not in cut["s__odd"]
+    assert b"were cut" in cut["s__odd"]
 
 
 # ---------------------------------------------------------------- other revisions
