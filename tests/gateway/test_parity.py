@@ -1,6 +1,7 @@
 """A server directly and through a gateway of the same revision: what a client gets differs only in
 names, the `_meta` of the hop and ids, byte for byte."""
 
+import json
 import random
 from contextlib import AsyncExitStack
 from typing import Any
@@ -11,15 +12,28 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 import official
-from colonnade import Client, Gateway, Handler, Host, RequestContext, connect
+from colonnade import (
+    Client,
+    Context,
+    Gateway,
+    Handler,
+    Host,
+    RequestContext,
+    Server,
+    ToolError,
+    connect,
+)
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
+from colonnade.host.policy.containment import MAX_TEXT
 from colonnade.host.policy.rules.rules import Policy
 from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side
 from colonnade.store.memory import MemoryStore
+from colonnade.transport.memory import connected_pair, serve_end
 from gateway.odd_results import NEW, odd_list, odd_prompt_result, odd_read_result, odd_tool_result
 from gateway.raw_server import REVISIONS, RawServer, members, raw_request
+from gateway.recorded import INFO, RecordedWire, recorded, server_started
 from live import live
 from official_lines import complaints
 from script_runner import Message
@@ -155,6 +169,97 @@ async def test_how_a_tool_runs_as_a_task_is_left_out_and_nothing_else() -> None:
         assert found["vendor"] == b"1.0"
 
 
+# ---------------------------------------------------------------- a whole conversation
+
+
+def everything() -> Server:
+    server = Server("everything", page_size=100)
+
+    @server.tool
+    async def add(a: int, b: int, ctx: Context) -> int:
+        await ctx.progress(1, 2, "half")
+        await ctx.debug({"adding": [a, b]})
+        return a + b
+
+    @server.tool
+    def fail() -> str:
+        raise ToolError("not today")
+
+    @server.prompt
+    def greet(who: str) -> str:
+        return f"hello {who}"
+
+    @server.resource("notes://{name}")
+    def note(name: str) -> str:
+        return name
+
+    @server.completion(greet, "who")
+    def names(typed: str) -> list[str]:
+        return [f"{typed}!"]
+
+    _ = add, fail, note, names
+    return server
+
+
+async def converse(client: Client, prefix: str) -> None:
+    await client.set_log_level("debug")
+    await client.list_tools()
+    await client.call_tool(f"{prefix}add", {"a": 1, "b": 2})
+    await client.call_tool(f"{prefix}fail")
+    await client.list_prompts()
+    await client.get_prompt(f"{prefix}greet", {"who": "Ada"})
+    await client.complete("who", "A", prompt=f"{prefix}greet")
+    await client.list_resources()
+    await client.list_resource_templates()
+    await client.read_resource("notes://a")
+    await client.wait_for_callbacks()
+
+
+def frames(wire: RecordedWire) -> list[tuple[Side, Any]]:
+    """What was said after the handshake, without names, the `_meta` of the hop and ids."""
+    opened = ("initialize", "server/discover")
+    first = {f["id"] for side, f in wire.frames if f.get("method") in opened}
+    found: list[tuple[Side, Any]] = []
+    for side, frame in wire.frames:
+        if frame.get("id") in first:
+            continue
+        text = json.dumps(frame).replace("s__", "")
+        frame = json.loads(text)
+        for place in ("params", "result"):
+            meta = frame.get(place, {}).get("_meta", {})
+            meta.pop(t.SERVER_INFO_KEY, None)
+            if not meta:
+                frame.get(place, {}).pop("_meta", None)
+        found.append((side, frame))
+    return found
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@live
+async def test_a_recorded_conversation_is_the_same_through_a_gateway(revision: str) -> None:
+    async with recorded(everything(), upstream=revision, downstream=revision) as cell:
+        through = await cell.connect(on_log=lambda _: None, on_progress=lambda *_: None)
+        await converse(through, "s__")
+        server, wire = everything(), RecordedWire(cell.downstream)
+        near, far = connected_pair(wire.add)
+        serve_end(far, server)
+        async with server_started(server):
+            direct = Client(
+                near.open_conversation,
+                None,
+                info=INFO,
+                tasks=False,
+                on_log=lambda _: None,
+                on_progress=lambda *_: None,
+            )
+            await direct.open(cell.downstream)
+            await converse(direct, "")
+            await direct.close()
+        assert frames(cell.client_wire) == frames(wire)
+        cell.check()
+        wire.check()
+
+
 # ---------------------------------------------------------------- middleware and policies
 
 ODD_TOOLS = (
@@ -274,8 +379,12 @@ async def test_an_item_whose_text_is_contained_is_encoded() -> None:
     tool = b'{"name":"odd","description":"\\u202e","inputSchema":{"type":"object"},"vendor":1}'
     async with AsyncExitStack() as stack:
         found = await listed(stack, b'{"tools":[' + tool + b"]}", policy=Policy(default="allow"))
+        long = tool.replace(b"\\u202e", b"x" * (MAX_TEXT + 1))
+        cut = await listed(stack, b'{"tools":[' + long + b"]}", policy=Policy(default="allow"))
     assert b"vendor" not in found["s__odd"]
     assert b"\\u202e" not in found["s__odd"].replace(b"\\\\u202e", b"")
+    assert b"vendor" not in cut["s__odd"]
+    assert b"were cut" in cut["s__odd"]
 
 
 # ---------------------------------------------------------------- other revisions

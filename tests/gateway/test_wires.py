@@ -1,6 +1,7 @@
 """Calls and errors over real sockets, between any two revisions: a client over HTTP, and a server
 over HTTP or on a pipe."""
 
+import asyncio
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
 from gateway.raw_server import REVISIONS
 from gateway.served import served
+from gateway.tcp_record import recorded_port
 from live import live
 
 SOURCE = Path(__file__)
@@ -76,11 +78,10 @@ def test_every_client_calls_a_server_of_this_revision_over_http(upstream: str) -
     async def exercise() -> None:
         async with served(everything()) as target:
             entry = entry_of("s", target, Settings(revision=upstream))
-            # A host for each: log messages of a server that several callers share are dropped.
-            for downstream in REVISIONS:
-                async with Host({"s": entry}) as host, served(Gateway(host)) as url:
+            async with Host({"s": entry}) as host, served(Gateway(host)) as url:
+                for downstream in REVISIONS:
                     await converse(url, downstream)
-                    assert host.status()[0].revision == upstream
+                assert host.status()[0].revision == upstream
 
     exercise()
 
@@ -100,5 +101,47 @@ def test_every_client_calls_a_server_of_this_revision_on_a_pipe(upstream: str) -
         for downstream in REVISIONS:
             async with Host({"s": entry}) as host, served(Gateway(host)) as url:
                 await converse(url, downstream)
+
+    exercise()
+
+
+@pytest.mark.parametrize("upstream", REVISIONS)
+@pytest.mark.parametrize("downstream", [REVISIONS[3], REVISIONS[4]])
+def test_a_cancellation_reaches_a_server_over_http_as_its_revision_has_it(
+    downstream: str, upstream: str
+) -> None:
+    """2026-07-28 closes the connection of the request; others send a notification."""
+
+    @live
+    async def exercise() -> None:
+        begun, cancelled, sent = asyncio.Event(), asyncio.Event(), list[bytes]()
+        server = Server("waiting")
+
+        @server.tool
+        async def wait() -> str:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+            return ""
+
+        _ = wait
+        async with served(server) as target:
+            port = int(target.partition("127.0.0.1:")[2].partition("/")[0])
+            async with recorded_port(port, sent) as relay:
+                entry = entry_of("s", f"http://127.0.0.1:{relay}/mcp", Settings(revision=upstream))
+                async with (
+                    Host({"s": entry}) as host,
+                    served(Gateway(host)) as url,
+                    connect(url, revision=downstream) as client,
+                ):
+                    call = asyncio.ensure_future(client.call_tool("s__wait"))
+                    await begun.wait()
+                    call.cancel()
+                    await cancelled.wait()
+        is_notified = b"notifications/cancelled" in b"".join(sent)
+        assert is_notified == (upstream != REVISIONS[-1])
 
     exercise()

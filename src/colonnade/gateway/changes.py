@@ -34,7 +34,6 @@ MAX_RECENT = 10_000
 # rules may change while it watches, and an update may name a resource below the one it follows.
 ShowsUri: TypeAlias = Callable[[str], bool]
 
-
 # Whether a watcher may be notified of changed lists of one of some servers; of unknown ones if
 # there are none, because another process has noticed the change.
 ShowsServers: TypeAlias = Callable[[tuple[str, ...]], bool]
@@ -49,7 +48,7 @@ class ServerLists(t.NotificationParams):
     @property
     def uri(self) -> str:
         """Tells changes of different servers apart, as the URI does those of resources."""
-        return "\n".join(self.servers or ())
+        return "\n".join(self.servers) if self.servers is not None else "*"
 
 
 class RecentChange:
