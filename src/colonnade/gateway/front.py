@@ -80,6 +80,7 @@ class GatewayFront:
         self._manifests = manifests
         self._error_reporter = error_reporter
         self._listeners: set[Listener] = set()
+        self._failed: frozenset[str] = frozenset()
         self._own_handlers: dict[str, Handler] = {
             "server/discover": self._discover,
             "subscriptions/listen": self._listen,
@@ -170,6 +171,7 @@ class GatewayFront:
         if self._manifests is not None:
             await self._manifests.load(request.principal)
         result = await self._host.handler(request)
+        self._log_failures()
         if self._manifests is not None:
             self._manifests.save_soon(request.principal)
         if self._host.inspects_results and isinstance(result, t.ListResult):
@@ -180,6 +182,14 @@ class GatewayFront:
             tools = [replace(tool, execution=None) for tool in result.tools]
             result = replace(result, tools=tools)
         return self._pages.cut(request, position, result)
+
+    def _log_failures(self) -> None:
+        """Tell the operator which servers cannot be listed, once until they can be: a client is
+        sent what the others have."""
+        failures = self._host.failures
+        for key in failures.keys() - self._failed:
+            log.warning("server %r is left out of lists: %s", key, _without_output(failures[key]))
+        self._failed = frozenset(failures)
 
     async def _call_tool(self, request: RequestContext) -> t.ProtocolType:
         exchange, headers = request.exchange, request.headers
