@@ -359,3 +359,26 @@ async def test_a_change_that_one_caller_sees_is_not_sent_to_another() -> None:
             end()
             end()  # harmless
         await gateway.stop()
+
+
+@live
+async def test_a_server_that_cannot_be_listed_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    good = Server("good")
+
+    @good.tool
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    _ = add
+    async with (
+        Host({"bad": ["no-such-program-of-ours"], "good": good}) as host,
+        connect(Gateway(host, views={"all": ["bad", "good"]}), revision=OLD) as client,
+    ):
+        for _ in range(3):
+            tools = await client.list_tools(fresh=True)
+            assert [tool.name for tool in tools] == ["good__add"]
+    (record,) = [one for one in caplog.records if one.name == "colonnade.gateway"]
+    assert "server 'bad' is left out of lists: cannot start server 'bad'" in record.getMessage()
+    assert "no-such-program-of-ours" in record.getMessage()

@@ -81,6 +81,7 @@ class GatewayFront:
         self._manifests = manifests
         self._error_reporter = error_reporter
         self._listeners: set[Listener] = set()
+        self._failed: frozenset[str] = frozenset()
         self._own_handlers: dict[str, Handler] = {
             "server/discover": self._discover,
             "subscriptions/listen": self._listen,
@@ -175,6 +176,7 @@ class GatewayFront:
         if self._manifests is not None:
             await self._manifests.load(request.principal)
         result = await self._host.handler(request)
+        self._log_failures()
         if self._manifests is not None:
             self._manifests.save_soon(request.principal)
         if self._host.inspects_results and isinstance(result, t.ListResult):
@@ -185,6 +187,14 @@ class GatewayFront:
             # A gateway has no tasks: it waits for the result of a tool that runs as one.
             result = _without_execution(result, request.exchange.origin)
         return result
+
+    def _log_failures(self) -> None:
+        """Tell the operator which servers cannot be listed, once until they can be: a client is
+        sent what the others have."""
+        failures = self._host.failures
+        for key in failures.keys() - self._failed:
+            log.warning("server %r is left out of lists: %s", key, _without_output(failures[key]))
+        self._failed = frozenset(failures)
 
     async def _call_tool(self, request: RequestContext) -> t.ProtocolType:
         exchange, headers = request.exchange, request.headers

@@ -325,8 +325,7 @@ class Host(HostRequests):
     def failures(self) -> dict[str, ColonnadeError]:
         """Why servers could not be listed the last time, by key: the exceptions behind
         `problems`."""
-        servers = self._runtime.generation.servers
-        return {key: one.failure for key, one in servers.items() if one.failure is not None}
+        return self._runtime.generation.failures
 
     @property
     def instructions(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
-from colonnade.errors import InvalidArgument
+from colonnade.errors import ColonnadeError, InvalidArgument
 from colonnade.host.runtime import (
     CallerFilter,
     HostRuntime,
@@ -94,6 +94,11 @@ class HostView:
         """The instructions of each server, by key, as far as they are known."""
         found = self._runtime.instructions
         return {key: found[key] for key in self._keys if key in found}
+
+    @property
+    def failures(self) -> dict[str, ColonnadeError]:
+        """Why servers could not be listed the last time, by key."""
+        return self._generation().failures
 
     @property
     def capabilities(self) -> dict[str, t.ServerCapabilities | None]:

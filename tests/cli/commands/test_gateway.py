@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cli.process import COMMAND, Process, command
-from colonnade import connect
-from colonnade.cli.commands.gateway import decode_key, open_store, require_keys
+from colonnade import Gateway, Host, Server, connect
+from colonnade.cli.commands.gateway import decode_key, describe_servers, open_store, require_keys
 from colonnade.cli.errors import CliError
 from colonnade.host.config.reader import read_config
 from colonnade.store.memory import MemoryStore
@@ -231,3 +231,15 @@ def test_a_store_is_named_by_its_kind(tmp_path: Path) -> None:
     for wrong in ("sqlite:", "x", "redis:"):
         with pytest.raises(CliError, match="--store"):
             open_store(wrong)
+
+
+def test_the_person_who_starts_a_gateway_is_told_what_is_behind_it() -> None:
+    host = Host({"one": Server("one"), "two": Server("two")})
+    made = Gateway(host, views={"dev": ["two"]})
+    assert describe_servers(made, "http://127.0.0.1:8000/mcp") == (
+        "2 servers, started when needed: one, two\n"
+        "http://127.0.0.1:8000/mcp/dev: two\n"
+        "Enter the URL in a client, or stop with Ctrl-C."
+    )
+    alone = Gateway(Host({"one": Server("one")}))
+    assert describe_servers(alone, "http://127.0.0.1:8000/mcp").startswith("1 server, started")

@@ -116,11 +116,13 @@ def run_http(ways: Sequence[tuple[Peer, Revision]], upstreams: Sequence[Upstream
             served(command, folder, ending) as address,
         ):
             for peer, era in ways:
+                row: list[Pair] = []
                 for upstream in upstreams:
                     run = play(peer, era, upstream, address)
                     cells = judge(run, peer, era, upstream)
-                    pairs.append(Pair(named(peer, era), str(upstream), cells))
-                print(".", end="", flush=True)
+                    row.append(Pair(named(peer, era), str(upstream), cells))
+                print(f"{named(peer, era):<{HEAD}}" + " ".join(pair.word for pair in row), flush=True)
+                pairs += row
     ended = Cell("ok") if ending.server_ended == 0 else Cell("FAILED", ending.errors)
     pairs[-1].cells["the gateway ends"] = ended
     return pairs

@@ -247,8 +247,19 @@ def _serve_stdio(made: "Gateway") -> int:
     return INTERRUPTED if interrupted else 0
 
 
+def describe_servers(made: "Gateway", url: str) -> str:
+    """What is behind the URL of a gateway, for the person who started it."""
+    servers = made.host.servers
+    many = "1 server" if len(servers) == 1 else f"{len(servers)} servers"
+    lines = [f"{many}, started when needed: {', '.join(servers)}"]
+    lines += [f"{url}/{name}: {', '.join(one.host.servers)}" for name, one in made.views.items()]
+    lines.append("Enter the URL in a client, or stop with Ctrl-C.")
+    return "\n".join(lines)
+
+
 def _serve_http(made: "Gateway", settings: ServeSettings) -> int:
     from colonnade.auth.ssrf import is_loopback_host
+    from colonnade.cli.terminal import Terminal
     from colonnade.transport.http_server.runner import announce, run
 
     if not made.is_protected and not is_loopback_host(settings.host):
@@ -260,6 +271,9 @@ def _serve_http(made: "Gateway", settings: ServeSettings) -> int:
 
     def started(site: "HttpRunner") -> None:
         announce(site)
+        terminal = Terminal()
+        if terminal.is_watched:
+            terminal.note(describe_servers(made, site.url))
 
     try:
         interrupted = run(

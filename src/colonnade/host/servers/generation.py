@@ -783,6 +783,12 @@ class Generation:
         return [listed for listed in found if listed is not None]
 
     @property
+    def failures(self) -> dict[str, ColonnadeError]:
+        """Why servers could not be listed the last time, by key."""
+        found = ((key, one.failure) for key, one in self.servers.items())
+        return {key: failure for key, failure in found if failure is not None}
+
+    @property
     def problems(self) -> list[HostProblem]:
         """What is wrong with the configuration and with each server."""
         known = {problem.message for problem in self._config_problems}
