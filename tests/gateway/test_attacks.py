@@ -254,41 +254,43 @@ async def test_every_refusal_of_a_state_has_the_same_bytes() -> None:
     made = Desk()
     desk = entry_of("s", made.server, Settings(revision=OLD))
     many = in_revision("many", NEW)
-    async with gateway_to(desk, many, page_size=2) as gateway:
-        async with served(gateway, verify=by_header) as url:
-            port = int(url.split(":")[2].partition("/")[0])
-            async with Caller(port) as caller:
+    async with (
+        gateway_to(desk, many, page_size=2) as gateway,
+        served(gateway, verify=by_header) as url,
+    ):
+        port = int(url.split(":")[2].partition("/")[0])
+        async with Caller(port) as caller:
 
-                async def send(user: str, name: str, who: str, state: str | None = None) -> Any:
-                    params: dict[str, Any] = {"name": name, "arguments": {"who": who}}
-                    if state is not None:
-                        params["requestState"] = state
-                    return await caller.modern("tools/call", params, meta=ELICITS, x_user=user)
+            async def send(user: str, name: str, who: str, state: str | None = None) -> Any:
+                params: dict[str, Any] = {"name": name, "arguments": {"who": who}}
+                if state is not None:
+                    params["requestState"] = state
+                return await caller.modern("tools/call", params, meta=ELICITS, x_user=user)
 
-                listed = await caller.modern("tools/list", x_user="ada")
-                cursor = listed.json["result"]["nextCursor"]
-                state = (await send("ada", "s__book", "ada")).json["result"]["requestState"]
-                middle = len(state) // 2
-                other = "A" if state[middle] != "A" else "B"
-                attempts = [
-                    ("bob", "s__book", "ada", state),
-                    ("ada", "s__book", "eve", state),
-                    ("ada", "s__later", "ada", state),
-                    ("ada", "many__buy", "ada", state),
-                    ("ada", "s__book", "ada", state[:middle] + other + state[middle + 1 :]),
-                    ("ada", "s__book", "ada", state + "="),
-                    ("ada", "s__book", "ada", cursor),
-                    ("ada", "s__book", "ada", ""),
-                    ("ada", "s__book", "ada", "ü"),
-                    ("ada", "s__book", "ada", "x" * 1024 * 1024),
-                ]
-                refusals = {(await send(*attempt)).body for attempt in attempts}
-                assert len(refusals) == 1
-                assert made.begun == ["ada"]
-                assert gateway._bridge.held.count == 1
-                # And it is as good as before for the one that it was given to.
-                response = await send("ada", "s__book", "ada", state)
-                assert response.json["result"]["resultType"] == "input_required"
+            listed = await caller.modern("tools/list", x_user="ada")
+            cursor = listed.json["result"]["nextCursor"]
+            state = (await send("ada", "s__book", "ada")).json["result"]["requestState"]
+            middle = len(state) // 2
+            other = "A" if state[middle] != "A" else "B"
+            attempts = [
+                ("bob", "s__book", "ada", state),
+                ("ada", "s__book", "eve", state),
+                ("ada", "s__later", "ada", state),
+                ("ada", "many__buy", "ada", state),
+                ("ada", "s__book", "ada", state[:middle] + other + state[middle + 1 :]),
+                ("ada", "s__book", "ada", state + "="),
+                ("ada", "s__book", "ada", cursor),
+                ("ada", "s__book", "ada", ""),
+                ("ada", "s__book", "ada", "ü"),
+                ("ada", "s__book", "ada", "x" * 1024 * 1024),
+            ]
+            refusals = {(await send(*attempt)).body for attempt in attempts}
+            assert len(refusals) == 1
+            assert made.begun == ["ada"]
+            assert gateway._bridge.held.count == 1
+            # And it is as good as before for the one that it was given to.
+            response = await send("ada", "s__book", "ada", state)
+            assert response.json["result"]["resultType"] == "input_required"
 
 
 @live
@@ -541,7 +543,7 @@ async def test_a_storm_of_changes_is_one_notification_now_and_one_later(downstre
             server.respond(message, {"content": []})
 
     server = HostileServer(handle, OLD)
-    seen: list[Any] = []
+    seen: list[int] = []
     clock = Clock()
     with clock:
         async with gateway_to(server.entry()) as gateway, client_of(gateway, downstream) as client:
@@ -549,8 +551,8 @@ async def test_a_storm_of_changes_is_one_notification_now_and_one_later(downstre
             async with client.listen(tools=True) as changes:
 
                 async def count() -> None:
-                    async for change in changes:
-                        seen.append(change)
+                    async for _ in changes:
+                        seen.append(len(seen))
 
                 counting = asyncio.create_task(count())
                 for _ in range(1_000):
@@ -631,27 +633,30 @@ async def test_a_result_that_is_nested_too_deeply_is_an_error_of_its_server(upst
 @live
 async def test_the_session_of_another_principal_is_unknown_like_one_that_never_was() -> None:
     entry = in_revision("open", OLD)
-    async with gateway_to(entry) as gateway, served(gateway, verify=by_header) as url:
-        async with connect({"url": url, "headers": {"X-User": "ada"}}, revision=OLD) as client:
-            await client.call_tool("open__tool0")
-            (session,) = gateway_sessions(gateway)
-            port = int(url.split(":")[2].partition("/")[0])
-            async with Caller(port) as caller:
-                answers: set[tuple[int, bytes]] = set()
-                for user, id in (("bob", session), ("bob", "0" * len(session)), ("", session)):
-                    for message in (
-                        {"jsonrpc": "2.0", "id": 1, "method": "ping"},
-                        {"jsonrpc": "2.0", "id": 1, "result": {"action": "decline"}},
-                        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-                    ):
-                        answer = await caller.post(message, x_user=user, mcp_session_id=id)
-                        assert answer.status == 404
-                        answers.add((answer.status, answer.body))
-                    got = await caller.request("GET", x_user=user, mcp_session_id=id)
-                    assert got.status == 404
-                    ended = await caller.request("DELETE", x_user=user, mcp_session_id=id)
-                    assert ended.status == 404
-            await client.list_tools(fresh=True)  # it goes on
+    async with (
+        gateway_to(entry) as gateway,
+        served(gateway, verify=by_header) as url,
+        connect({"url": url, "headers": {"X-User": "ada"}}, revision=OLD) as client,
+    ):
+        await client.call_tool("open__tool0")
+        (session,) = gateway_sessions(gateway)
+        port = int(url.split(":")[2].partition("/")[0])
+        async with Caller(port) as caller:
+            answers: set[tuple[int, bytes]] = set()
+            for user, id in (("bob", session), ("bob", "0" * len(session)), ("", session)):
+                for message in (
+                    {"jsonrpc": "2.0", "id": 1, "method": "ping"},
+                    {"jsonrpc": "2.0", "id": 1, "result": {"action": "decline"}},
+                    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+                ):
+                    answer = await caller.post(message, x_user=user, mcp_session_id=id)
+                    assert answer.status == 404
+                    answers.add((answer.status, answer.body))
+                got = await caller.request("GET", x_user=user, mcp_session_id=id)
+                assert got.status == 404
+                ended = await caller.request("DELETE", x_user=user, mcp_session_id=id)
+                assert ended.status == 404
+        await client.list_tools(fresh=True)  # it goes on
 
 
 def gateway_sessions(gateway: Gateway) -> set[str]:
@@ -662,4 +667,3 @@ def gateway_sessions(gateway: Gateway) -> set[str]:
             if session.key is not None and isinstance(session.key.session, str):
                 found.add(session.key.session)
     return found
-

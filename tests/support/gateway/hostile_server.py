@@ -49,9 +49,7 @@ class HostileServer:
             return near
 
         settings = Settings(revision=self._revision, **self._settings)
-        return ServerEntry(
-            key=self._key, resolve=resolve, fingerprint=self._key, settings=settings
-        )
+        return ServerEntry(key=self._key, resolve=resolve, fingerprint=self._key, settings=settings)
 
     def said(self, method: str) -> list[dict[str, Any]]:
         """The requests and notifications of a method that it has received."""

@@ -229,7 +229,12 @@ class IsolationClient:
             meta[PREFIX + "protocolVersion"] = NEW
             meta[PREFIX + "clientCapabilities"] = {"elicitation": {"form": {}}}
             meta[PREFIX + "logLevel"] = "debug"
-        sent = {"jsonrpc": "2.0", "id": token, "method": method, "params": {**params, "_meta": meta}}
+        sent = {
+            "jsonrpc": "2.0",
+            "id": token,
+            "method": method,
+            "params": {**params, "_meta": meta},
+        }
         async for message in self._post(sent, **self._headers(method, params)):
             if "method" not in message:
                 if message.get("id") != token:
@@ -488,9 +493,7 @@ async def run(options: Options, folder: Path, say: Any = None) -> Figures:
                 running(*command, ends_with_stdin=True, env=environment)
             )
             ports[kind] = await first_line(process)
-        file = write_config(
-            folder, options, ports, "" if options.unauthenticated else issuer.url
-        )
+        file = write_config(folder, options, ports, "" if options.unauthenticated else issuer.url)
         trust = ("-m", "colonnade", "config", "trust", str(file), "--yes")
         trusting = await asyncio.create_subprocess_exec(
             sys.executable, *trust, env=environment, stderr=asyncio.subprocess.PIPE

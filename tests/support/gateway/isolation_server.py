@@ -147,9 +147,7 @@ async def look_at_port(port: int, findings: Findings, where: str) -> int:
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             back, forth = await asyncio.open_connection("127.0.0.1", port)
-            await asyncio.gather(
-                pump(reader, forth, looks=True), pump(back, writer, looks=False)
-            )
+            await asyncio.gather(pump(reader, forth, looks=True), pump(back, writer, looks=False))
 
     relay = await asyncio.start_server(accept, "127.0.0.1", 0)
     return int(relay.sockets[0].getsockname()[1])
