@@ -28,9 +28,23 @@ _COMPLETE = Raw(msgspec.json.encode(COMPLETE))
 _TRACE = frozenset({t.TRACEPARENT_KEY, t.TRACESTATE_KEY, t.BAGGAGE_KEY})
 
 
+# The keys of one hop that nearly every `_meta` has, and nothing else.
+_HOP = frozenset(
+    {
+        t.PROTOCOL_VERSION_KEY,
+        t.CLIENT_INFO_KEY,
+        t.CLIENT_CAPABILITIES_KEY,
+        t.SERVER_INFO_KEY,
+        t.PROGRESS_TOKEN_KEY,
+    }
+)
+
+
 def forwardable_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a `_meta` that are passed on: trace context, and unreserved keys. The others are
     those of one hop."""
+    if _HOP.issuperset(meta):
+        return {}
     return {
         key: value for key, value in meta.items() if key in _TRACE or not t.reserved_meta_key(key)
     }

@@ -396,11 +396,12 @@ class HttpConversation:
                 if call.method == HANDSHAKE_METHOD:
                     self._session = rules.assigned_session(response.header(SESSION_HEADER))
                 self._endpoint.check_plain(response)
-                if response.media == EVENTS_TYPE:
+                media = response.media
+                if media == EVENTS_TYPE:
                     await self._stream(call, response)
                     return
                 body = await response.read_all(MAX_BODY_BYTES)
-                if response.media == JSON_TYPE:
+                if media == JSON_TYPE:
                     self._handle_body(call, body)
                 if call.outcome is None:
                     raise self._endpoint.refusal(call.method, response, body)
