@@ -9,6 +9,7 @@ Rules: a gateway that cannot carry a row is named with the reason, and the row g
 
 import contextlib
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -30,7 +31,7 @@ from benchmarks.peers import (
     Stage,
 )
 from benchmarks.rows import CONNECTIONS, MIB, Lane, Opening, Sample, Settings, cpu_s, in_turns
-from benchmarks.wire import MODERN, SESSIONS, Ask, Wrong, call
+from benchmarks.wire import MODERN, SESSIONS, Ask, call
 
 DIRECT = "direct"
 SHARED, DEFAULT = f"{FASTMCP.name} shared client", f"{FASTMCP.name} default"
@@ -110,7 +111,7 @@ def _opening(entrant: str, passage: Passage, settings: Settings, upstreams: Stag
             key, prefix = _command(entrant, passage, url)
             stack.callback(stage.end, *key)
             url = stage.http(*key)
-            _wait_for(url)
+            _wait_for(url, stage.process(*key))
         connections = passage.connections
         load = Load(url, passage.make(prefix), era=era, connections=connections)
         stack.enter_context(load)
@@ -155,16 +156,20 @@ def _measured(load: Load, pid: int, *, timed: bool) -> Lane:
     return lane
 
 
-def _wait_for(url: str) -> None:
-    """Wait until something listens there: some say where before they do."""
+def _wait_for(url: str, process: "subprocess.Popen[bytes]") -> None:
+    """Wait until something listens there: some say where before they do. Raises `Missing` if it
+    ends instead, which the crate does in front of a server without a handshake."""
     parts, deadline = urlsplit(url), time.monotonic() + START_S
     while True:
         try:
             address = (parts.hostname or "127.0.0.1", parts.port or 80)
             socket.create_connection(address, timeout=START_S).close()
         except OSError as error:
+            if process.poll() is not None:
+                message = f"it ended with {process.returncode} instead of connecting to the server"
+                raise Missing(message) from None
             if time.monotonic() > deadline:
-                raise Wrong(f"nothing listens at {url}: {error}") from None
+                raise Missing(f"nothing listens at {url}: {error}") from None
             time.sleep(0.05)
         else:
             return

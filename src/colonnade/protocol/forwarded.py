@@ -20,7 +20,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.codec.downgrade import wraps
 from colonnade.protocol.codec.encode import COMPLETE, PRIVATE, STALE_MS, Encoder
 from colonnade.protocol.json_checks import DECODE_ERRORS, has_duplicate_members
-from colonnade.protocol.jsonrpc import NOTHING, encode, encode_result
+from colonnade.protocol.jsonrpc import NOTHING, encode, encode_members
 from colonnade.protocol.revision import OutputRoot, Revision
 
 _members = msgspec.json.Decoder(dict[str, Raw])
@@ -144,7 +144,7 @@ def encode_forwarded(
     ):
         passed = _pass_on(encoder, result, origin)
         if passed is not None:
-            return encode_result(raw_id, passed)
+            return encode_members(raw_id, passed)
     if isinstance(result, RelayedToolResult):
         result = result.plain
     if origin.is_private and isinstance(result, t.CacheableResult):
@@ -152,9 +152,11 @@ def encode_forwarded(
     return encoder.response(raw_id, result, origin.revision, _wraps(encoder, result, origin))
 
 
-def _pass_on(encoder: Encoder, result: t.ProtocolType, origin: ResultOrigin) -> bytes | None:
-    """The bytes of a result, with the `_meta` of this hop and the members that the revision
-    requires; None if they cannot be split."""
+def _pass_on(
+    encoder: Encoder, result: t.ProtocolType, origin: ResultOrigin
+) -> dict[str, Any] | None:
+    """The members of a result as they were written, with the `_meta` of this hop and those that the
+    revision requires; None if they cannot be split."""
     try:
         members = _members.decode(origin.raw)
         own = members.pop("_meta", None)
@@ -175,7 +177,7 @@ def _pass_on(encoder: Encoder, result: t.ProtocolType, origin: ResultOrigin) -> 
         head["_meta"] = meta
     if "content" not in members and isinstance(result, t.CallToolResult):
         members["content"] = Raw(b"[]")  # D46
-    return encode(head | members)
+    return head | members
 
 
 def _wraps(encoder: Encoder, result: t.ProtocolType, origin: ResultOrigin) -> bool | None:
