@@ -44,6 +44,9 @@ CHARTED = (
     "list-1000",
     "start",
     "resident",
+    "gateway-new-new",
+    "gateway-old-old",
+    "gateway-1m",
 )
 # Of the demo; the rest scrolls away on a small screen, too.
 LINES = 44

@@ -36,6 +36,20 @@ def table(figure: Figure) -> str:
     return "\n".join(lines)
 
 
+def markdown(figures: Iterable[Figure]) -> str:
+    """The best rounds as a table for a page: a row for each figure, a column for each entrant."""
+    measured = [figure for figure in figures if figure.samples]
+    names = list(dict.fromkeys(name for figure in measured for name in figure.samples))
+    lines = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for figure in measured:
+        up = figure.better == "less"
+        cells = [
+            shown(figure.best(name), up=up) if name in figure.samples else "–" for name in names
+        ]
+        lines.append(f"| {figure.title}, {figure.unit} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def rounds(figure: Figure) -> str:
     """How many rounds there were."""
     most = max((len(samples) for samples in figure.samples.values()), default=0)

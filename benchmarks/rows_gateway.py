@@ -9,6 +9,7 @@ Rules: a gateway that cannot carry a row is named with the reason, and the row g
 
 import contextlib
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -30,13 +31,13 @@ from benchmarks.peers import (
     Stage,
 )
 from benchmarks.rows import CONNECTIONS, MIB, Lane, Opening, Sample, Settings, cpu_s, in_turns
-from benchmarks.wire import MODERN, SESSIONS, Ask, Wrong, call
+from benchmarks.wire import MODERN, SESSIONS, Ask, call
 
 DIRECT = "direct"
 SHARED, DEFAULT = f"{FASTMCP.name} shared client", f"{FASTMCP.name} default"
 RUST, PYPI = "mcp-proxy (Rust)", "mcp-proxy (PyPI)"
 ENTRANTS = (DIRECT, "colonnade", SHARED, DEFAULT, RUST, PYPI)
-# Those that are so slow that a whole round of 32 takes seconds.
+# What gateways put before the names of tools, if they do.
 PREFIX = "bench__"
 # As in the row of servers with results of 1 MiB.
 LARGE_CONNECTIONS = 8
@@ -93,7 +94,8 @@ def gateway_row(name: str, passage: Passage, settings: Settings) -> list[Figure]
         " CPU µs are the gateway's (direct: the server's)"
     )
     with Stage(settings.stage.log, LOAD_CORE) as upstreams:
-        entrants = ENTRANTS[:2] if settings.quick else ENTRANTS
+        # In two minutes those alone that there are bars for.
+        entrants = ENTRANTS[:4] if settings.quick else ENTRANTS
         openings = {one: _opening(one, passage, settings, upstreams) for one in entrants}
         return [in_turns(figure, openings, settings)]
 
@@ -101,15 +103,15 @@ def gateway_row(name: str, passage: Passage, settings: Settings) -> list[Figure]
 def _opening(entrant: str, passage: Passage, settings: Settings, upstreams: Stage) -> Opening:
     def open(stack: contextlib.ExitStack) -> Lane:
         url = upstreams.http("upstream", "http", passage.server)
-        era, prefix, stage, key = passage.client, PREFIX, settings.stage, ()
+        era, stage = passage.client, settings.stage
         if entrant == DIRECT:
-            era, prefix, stage, key = passage.server, "", upstreams, ("upstream", "http", era)
-            key = ("upstream", "http", passage.server)
+            era, stage = passage.server, upstreams
+            key, prefix = ("upstream", "http", passage.server), ""
         else:
             key, prefix = _command(entrant, passage, url)
-            stack.callback(settings.stage.end, *key)
+            stack.callback(stage.end, *key)
             url = stage.http(*key)
-            _wait_for(url)
+            _wait_for(url, stage.process(*key))
         connections = passage.connections
         load = Load(url, passage.make(prefix), era=era, connections=connections)
         stack.enter_context(load)
@@ -154,16 +156,20 @@ def _measured(load: Load, pid: int, *, timed: bool) -> Lane:
     return lane
 
 
-def _wait_for(url: str) -> None:
-    """Wait until something listens there: some say where before they do."""
+def _wait_for(url: str, process: "subprocess.Popen[bytes]") -> None:
+    """Wait until something listens there: some say where before they do. Raises `Missing` if it
+    ends instead, which the crate does in front of a server without a handshake."""
     parts, deadline = urlsplit(url), time.monotonic() + START_S
     while True:
         try:
             address = (parts.hostname or "127.0.0.1", parts.port or 80)
             socket.create_connection(address, timeout=START_S).close()
         except OSError as error:
+            if process.poll() is not None:
+                message = f"it ended with {process.returncode} instead of connecting to the server"
+                raise Missing(message) from None
             if time.monotonic() > deadline:
-                raise Wrong(f"nothing listens at {url}: {error}") from None
+                raise Missing(f"nothing listens at {url}: {error}") from None
             time.sleep(0.05)
         else:
             return

@@ -91,6 +91,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="ROW,…", help=", ".join(rows()))
     parser.add_argument("--rounds", type=int, help=f"how many ({ROUNDS}; quick {QUICK_ROUNDS})")
     parser.add_argument("--seconds", type=float, help=f"of a round ({SECONDS})")
+    parser.add_argument("--markdown", action="store_true", help="print a table for a page as well")
     parser.add_argument("--json", metavar="FILE", help="write all samples there")
     chosen = parser.parse_args(arguments)
     wanted = [name for name in chosen.only.split(",") if name]
@@ -150,6 +151,8 @@ def main(arguments: Sequence[str]) -> int:
         "figures": {name: one.to_json(rounds=bool(chosen.json)) for name, one in figures.items()},
         "bars": [one.to_json() for one in found],
     }
+    if chosen.markdown:
+        print(report.markdown(figures.values()), end="\n\n")
     if chosen.json:
         Path(chosen.json).write_text(json.dumps(whole, indent=1) + "\n")
     if chosen.compare:

@@ -75,11 +75,13 @@ def test_what_was_not_measured_is_a_miss_and_what_was_not_wanted_is_no_bar() -> 
 
 def test_the_bars_are_of_figures_that_exist() -> None:
     from benchmarks.rows import HTTP, STDIO
+    from benchmarks.rows_gateway import GATEWAY
 
     others = {"memory", "client-1", "client-16", "start", "resident", "listen-memory"}
     assert {bar.figure for bar in BARS} <= {
         *HTTP,
         *STDIO,
+        *GATEWAY,
         *others,
         "listen-fan-out",
         "task-create",
@@ -99,6 +101,41 @@ def test_a_table_names_everybody_and_why_somebody_is_missing() -> None:
     assert "best 0.700" in table
     assert "Rust" in table
     assert "there is no cargo on this machine" in table
+
+
+def test_a_table_for_a_page_has_a_dash_for_what_was_not_measured() -> None:
+    figures = [rates(colonnade=[70.0, 71.6], mcp=[10.0]), times(colonnade=[5.5])]
+    assert report.markdown(figures).splitlines() == [
+        "| | colonnade | mcp |",
+        "|---|---|---|",
+        "| HTTP, calls/s | 71.6 | 10.0 |",
+        "| start, ms | 5.50 | – |",
+    ]
+
+
+def test_rows_are_chosen_by_their_name_or_by_what_it_begins_with() -> None:
+    from benchmarks.rows_gateway import GATEWAY
+    from benchmarks.suite import options
+
+    assert set(options(["--only", "gateway"]).only) == set(GATEWAY)
+    assert options(["--only", "gateway-1m"]).only == [
+        "gateway-1m",
+        "gateway-1m-old",
+        "gateway-1m-latency",
+    ]
+    with pytest.raises(SystemExit):
+        options(["--only", "gate"])
+
+
+def test_each_cell_of_a_gateway_has_a_bar_against_direct_and_both_proxies() -> None:
+    from benchmarks.rows_gateway import DEFAULT, DIRECT, GATEWAY, SHARED
+
+    for name, passage in GATEWAY.items():
+        whom = {bar.against: bar.bar for bar in BARS if bar.figure == name}
+        if not passage.timed:
+            assert whom == {DIRECT: 0.4, SHARED: 10, DEFAULT: 60}
+        elif passage.connections > 1:
+            assert whom == {DIRECT: 1.3}
 
 
 def test_a_loss_beside_the_recorded_ratio_is_marked() -> None:

@@ -56,7 +56,7 @@ from colonnade.protocol.exchange import CallerLost, Exchange
 from colonnade.protocol.input_requests import NO_INPUT, InputCapabilities, needed_capability
 from colonnade.protocol.input_rounds import invalid_request_state, subject_of
 from colonnade.protocol.jsonrpc import encode
-from colonnade.protocol.negotiation import missing_capability
+from colonnade.protocol.negotiation import Peer, missing_capability
 from colonnade.protocol.revision import InputRequests
 from colonnade.server.handlers.tools import error_result
 
@@ -136,6 +136,8 @@ class InputBridge:
         self._clock = clock
         self._states = RequestStateStorage(seal, store)
         self.held: HeldCalls = HeldCalls(store, seal, limits, clock)
+        # Requests of one client have the same peer, so the last one is most likely the next.
+        self._last_peer: tuple[Peer | None, bool] = (None, False)
         self._replica: Replica | None = None
         self._remote: RemoteRequests | None = None
 
@@ -235,13 +237,18 @@ class InputBridge:
     def _may_be_held(self, request: RequestContext) -> bool:
         """Whether a server may send input requests of its own while it handles this request, as far
         as its revision is known."""
+        peer = request.exchange.peer
+        if self._last_peer[0] is not peer:
+            self._last_peer = peer, InputCapabilities.of(peer) != NO_INPUT
+        if not self._last_peer[1]:  # it has declared none
+            return False
         target = self._host.input_target(request)
         if target is None:
-            return InputCapabilities.of(request.exchange.peer) != NO_INPUT
+            return True
         revision, input = target
         if input == NO_INPUT:
             return False
-        client = request.exchange.peer.revision
+        client = peer.revision
         return revision is None or input_path(client, revision) is InputPath.HELD
 
     # ------------------------------------------------------------ results that require input

@@ -21,7 +21,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.codec.downgrade import wraps
 from colonnade.protocol.codec.encode import COMPLETE, PRIVATE, STALE_MS, Encoder, encode_finite
 from colonnade.protocol.json_checks import DECODE_ERRORS, has_duplicate_members
-from colonnade.protocol.jsonrpc import NOTHING, encode, encode_result
+from colonnade.protocol.jsonrpc import NOTHING, encode, encode_members
 from colonnade.protocol.revision import OutputRoot, Revision
 
 _members = msgspec.json.Decoder(dict[str, Raw])
@@ -32,9 +32,23 @@ _TRACE = frozenset({t.TRACEPARENT_KEY, t.TRACESTATE_KEY, t.BAGGAGE_KEY})
 HOP_PREFIX = "dev.colonnade/"
 
 
+# The keys of one hop that nearly every `_meta` has, and nothing else.
+_HOP = frozenset(
+    {
+        t.PROTOCOL_VERSION_KEY,
+        t.CLIENT_INFO_KEY,
+        t.CLIENT_CAPABILITIES_KEY,
+        t.SERVER_INFO_KEY,
+        t.PROGRESS_TOKEN_KEY,
+    }
+)
+
+
 def forwardable_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a `_meta` that are passed on: trace context, and unreserved keys. The others are
     those of one hop, as are those of this package."""
+    if _HOP.issuperset(meta):
+        return {}
     return {
         key: value
         for key, value in meta.items()
@@ -141,7 +155,7 @@ def encode_forwarded(
     ):
         passed = _pass_on(encoder, result, origin)
         if passed is not None:
-            return encode_result(raw_id, passed)
+            return encode_members(raw_id, passed)
     if isinstance(result, RelayedToolResult):
         result = result.plain
     if origin.is_private and isinstance(result, t.CacheableResult):
@@ -149,9 +163,11 @@ def encode_forwarded(
     return encoder.response(raw_id, result, origin.revision, _wraps(encoder, result, origin))
 
 
-def _pass_on(encoder: Encoder, result: t.ProtocolType, origin: ResultOrigin) -> bytes | None:
-    """The bytes of a result, with the `_meta` of this hop and the members that the revision
-    requires; None if they cannot be split."""
+def _pass_on(
+    encoder: Encoder, result: t.ProtocolType, origin: ResultOrigin
+) -> dict[str, Any] | None:
+    """The members of a result as they were written, with the `_meta` of this hop and those that the
+    revision requires; None if they cannot be split."""
     try:
         members = _members.decode(origin.raw)
         own = members.pop("_meta", None)
@@ -172,7 +188,7 @@ def _pass_on(encoder: Encoder, result: t.ProtocolType, origin: ResultOrigin) -> 
         head["_meta"] = meta
     if "content" not in members and isinstance(result, t.CallToolResult):
         members["content"] = Raw(b"[]")  # D46
-    return encode(head | members)
+    return head | members
 
 
 def _wraps(encoder: Encoder, result: t.ProtocolType, origin: ResultOrigin) -> bool | None:

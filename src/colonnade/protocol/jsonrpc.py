@@ -560,6 +560,11 @@ def encode_result(raw_id: bytes, result: bytes) -> bytes:
     return line(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (raw_id, result))
 
 
+def encode_members(raw_id: bytes, members: dict[str, Any]) -> bytes:
+    """The same for a result that is given by its members, without a copy of it in between."""
+    return line(encode({"jsonrpc": "2.0", "id": Raw(raw_id), "result": members}))
+
+
 def encode_error(
     raw_id: bytes, code: int, message: str, data: object = None, *, null_id: bool = False
 ) -> bytes:

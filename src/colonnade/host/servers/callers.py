@@ -40,6 +40,8 @@ S = TypeVar("S", bound=KeyedSession)
 
 # Principals whose sampling requests are counted; the one that sampled longest ago is forgotten.
 MAX_SAMPLING_PRINCIPALS = 10_000
+# Clients whose capabilities are remembered.
+MAX_KNOWN_PEERS = 1000
 
 
 class CallerKey(NamedTuple):
@@ -49,6 +51,15 @@ class CallerKey(NamedTuple):
     principal: str
     session: Hashable = None
     input: InputCapabilities = NO_INPUT
+
+
+class KnownPeer(NamedTuple):
+    """The client of a caller, the input requests that reach it, and those that are declared to the
+    server for it."""
+
+    peer: Peer
+    asked: InputCapabilities
+    declared: InputCapabilities
 
 
 class CallerKeys:
@@ -67,8 +78,9 @@ class CallerKeys:
             self.allowed = InputCapabilities(
                 elicits, elicits, samples, samples, samples, roots, roots
             )
-        # Requests of one client have the same peer, so the last one is most likely the next.
-        self._last: tuple[Peer | None, InputCapabilities] = (None, NO_INPUT)
+        # By the identity of the peer, which is kept with it: all requests of a session have the
+        # same, and so have those of a client that declares the same in each.
+        self._known: dict[int, KnownPeer] = {}
 
     def key_of(self, request: RequestContext) -> CallerKey:
         """The caller of a request."""
@@ -77,17 +89,21 @@ class CallerKeys:
             # The id is the same in all replicas. A connection without one is kept in the key, so
             # that no later one can be taken for it.
             place = request.network.session_id or session
-        if self._last[0] is not peer:
-            self._last = peer, self._declared_for(peer)
-        return CallerKey(request.exchange.principal, place, self._last[1])
+        return CallerKey(request.exchange.principal, place, self._of(peer).declared)
 
-    def _declared_for(self, peer: Peer) -> InputCapabilities:
-        asked = InputCapabilities.of(peer).limited_to(self.allowed)
-        return asked._replace(roots=True) if self._has_own_roots else asked
+    def _of(self, peer: Peer) -> KnownPeer:
+        known = self._known.get(id(peer))
+        if known is None:
+            asked = InputCapabilities.of(peer).limited_to(self.allowed)
+            declared = asked._replace(roots=True) if self._has_own_roots else asked
+            if len(self._known) >= MAX_KNOWN_PEERS:
+                self._known.clear()
+            known = self._known[id(peer)] = KnownPeer(peer, asked, declared)
+        return known
 
     def asked_of(self, request: RequestContext) -> InputCapabilities:
         """The input requests that reach the caller of a request."""
-        return self.key_of(request).input.limited_to(self.allowed)
+        return self._of(request.exchange.peer).asked
 
 
 class SessionIndex(Generic[S]):

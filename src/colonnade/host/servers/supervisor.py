@@ -390,7 +390,7 @@ class ServerSupervisor:
         self._room_waiters: dict[CallerKey, int] = {}
         self._handshake: bool | None = None
         self._is_url = False
-        self._revision: str | None = None
+        self._revision: Revision | None = None
         self._last_error: str | None = None
         self._draining = False
         self._closed: str | None = None
@@ -413,8 +413,7 @@ class ServerSupervisor:
     def input_target(self, request: RequestContext) -> tuple[Revision | None, InputCapabilities]:
         """The revision of the server, None before it is known, and the input requests that it may
         send to the caller of a request."""
-        revision = EVERY.get(self._revision) if self._revision is not None else None
-        return revision, self._callers.asked_of(request)
+        return self._revision, self._callers.asked_of(request)
 
     @property
     def sessions(self) -> tuple[HostedSession, ...]:
@@ -496,13 +495,24 @@ class ServerSupervisor:
         is_safe: Callable[[ConnectionLost], bool],
     ) -> T:
         try:
-            async with self.acquire(request) as call:
-                return await work(call)
+            return await self._run(request, work)
         except ConnectionLost as error:
             if self.draining or not is_safe(error):
                 raise
-        async with self.acquire(request) as call:
+        return await self._run(request, work)
+
+    async def _run(self, request: RequestContext, work: Callable[[SessionCall], Awaitable[T]]) -> T:
+        """Do some work with a session, as `acquire` gives one."""
+        call = await self._acquire(request)
+        error: BaseException | None = None
+        try:
             return await work(call)
+        except BaseException as caught:
+            error = caught
+            raise
+        finally:
+            self._release(call, error)
+            await call.end()
 
     async def _acquire(self, request: RequestContext) -> SessionCall:
         if self.draining:
@@ -754,7 +764,7 @@ class ServerSupervisor:
         session.caller = None if session.is_shared else caller.principal
         session.opened_at = self._clock()
         session.idle_since = asyncio.get_running_loop().time()
-        self._revision = revision.date
+        self._revision = revision
         self._last_error = None
         self._sessions.add(session)
         if session.home is not None:
@@ -938,7 +948,7 @@ class ServerSupervisor:
             key=self.key,
             state=self._state,
             since=self._since,
-            revision=self._revision,
+            revision=self._revision.date if self._revision is not None else None,
             pid=pids[0] if pids else None,
             sessions=len(self._sessions),
             in_flight=sum(len(session.calls) for session in self._sessions),

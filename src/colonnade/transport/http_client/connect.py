@@ -395,22 +395,41 @@ def _split(url: str) -> SplitResult:
     return parts
 
 
+class HeaderLines:
+    """Headers as they are written. Raises `InvalidArgument` for those that would break the framing
+    of a request."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, headers: Iterable[tuple[str, str]], before: str = "") -> None:
+        pairs = list(headers)
+        text = "".join([f"{name}\x01{value}\n" for name, value in pairs])
+        if not _LINES.fullmatch(text) or not _FRAMING.isdisjoint([n.lower() for n, _ in pairs]):
+            raise InvalidArgument(
+                "a header has invalid characters, or is one that the client writes itself "
+                "(host, content-length, connection); leave it out",
+                argument="headers",
+            )
+        self.text: str = before + text.replace("\x01", ": ").replace("\n", "\r\n")
+
+    def with_more(self, headers: Iterable[tuple[str, str]]) -> "HeaderLines":
+        """The same, and others after them."""
+        return HeaderLines(headers, self.text)
+
+
 def encode_request(
-    method: str, target: RequestTarget, headers: Iterable[tuple[str, str]], body: bytes
+    method: str,
+    target: RequestTarget,
+    headers: HeaderLines | Iterable[tuple[str, str]],
+    body: bytes,
 ) -> bytes:
     """The bytes of a request. Raises `InvalidArgument` for headers that would break its framing."""
-    path, pairs = target.path, list(headers)
+    path = target.path
+    lines = headers if isinstance(headers, HeaderLines) else HeaderLines(headers)
     if target.proxy is not None and target.origin[0] == "http":
         path = f"http://{target.authority}{path}"
-        pairs += target.proxy.headers
-    text = "".join([f"{name}\x01{value}\n" for name, value in pairs])
-    if not _LINES.fullmatch(text) or not _FRAMING.isdisjoint([n.lower() for n, _ in pairs]):
-        raise InvalidArgument(
-            "a header has invalid characters, or is one that the client writes itself "
-            "(host, content-length, connection); leave it out",
-            argument="headers",
-        )
-    text = text.replace("\x01", ": ").replace("\n", "\r\n")
+        lines = lines.with_more(target.proxy.headers)
+    text = lines.text
     length = f"content-length: {len(body)}\r\n" if body or method == "POST" else ""
     head = f"{method} {path} HTTP/1.1\r\nhost: {target.authority}\r\n{text}{length}\r\n"
     return head.encode("latin-1") + body

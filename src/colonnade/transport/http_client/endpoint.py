@@ -31,7 +31,7 @@ from colonnade.protocol.exchange import Network
 from colonnade.protocol.http.challenges import INSUFFICIENT_SCOPE, read_challenges
 from colonnade.protocol.http.security import JSON_TYPE
 from colonnade.protocol.jsonrpc import ErrorResponse, decode
-from colonnade.transport.http_client.connect import RequestTarget
+from colonnade.transport.http_client.connect import HeaderLines, RequestTarget
 from colonnade.transport.http_client.pool import ClientResponse, HttpPool
 
 # Of a response that is not JSON-RPC, for the message of an error.
@@ -61,6 +61,8 @@ PROTOCOL_HEADERS: Final = frozenset(
 REFUSALS: Final = frozenset({401, 403})
 
 Headers = Iterable[tuple[str, str]]
+# Sets of headers that are kept as they are written: those of a session, and one for each tool.
+MAX_KEPT_HEADERS = 256
 # Entered while a user logs in: timeouts are paused meanwhile.
 PauseTimeouts = Callable[[], AbstractContextManager[None]]
 
@@ -100,6 +102,7 @@ class HttpEndpoint:
             )
         self._sends_token = "authorization" in names
         self._own = own + [pair for pair in DEFAULT_HEADERS if pair[0] not in names]
+        self._kept: dict[tuple[tuple[str, str], ...], HeaderLines] = {}
 
     def _use(self, url: str) -> None:
         target = RequestTarget(url, {})
@@ -140,13 +143,24 @@ class HttpEndpoint:
         Raises what `HttpPool.send` raises, `RemoteProtocolError` for a redirect to another origin,
         and `AuthError` if there are no valid credentials.
         """
-        headers = [*self._own, *lines]
+        key = tuple(lines)
+        headers = self._kept.get(key)
+        if headers is None:
+            headers = HeaderLines([*self._own, *key])
+            if len(self._kept) >= MAX_KEPT_HEADERS:
+                self._kept.clear()
+            self._kept[key] = headers
         if self._credentials is not None:
             return await self._send_authorized(self._credentials, method, headers, data, url)
         return await self._send_once(method, headers, data, url)
 
     async def _send_authorized(
-        self, credentials: Credentials, method: str, headers: Headers, data: bytes, url: str | None
+        self,
+        credentials: Credentials,
+        method: str,
+        headers: HeaderLines,
+        data: bytes,
+        url: str | None,
     ) -> ClientResponse:
         """Send a request with credentials, again with others if they were refused."""
         so_far: list[RequestCredentials] = []
@@ -156,7 +170,8 @@ class HttpEndpoint:
                 with self._pause_timeouts():
                     current = await credentials.obtain(method, url or self.url)
             so_far.append(current)
-            response = await self._send_once(method, [*headers, *current.headers], data, url)
+            sent = headers.with_more(current.headers)
+            response = await self._send_once(method, sent, data, url)
             nonce = response.header("dpop-nonce") or ""
             if response.status not in REFUSALS:
                 if nonce:
@@ -176,7 +191,7 @@ class HttpEndpoint:
             response.linger()
 
     async def _send_once(
-        self, method: str, headers: Headers, data: bytes, url: str | None
+        self, method: str, headers: HeaderLines, data: bytes, url: str | None
     ) -> ClientResponse:
         response = await self._pool.send(method, url or self.url, headers, data)
         if 300 <= response.status < 400:
@@ -184,7 +199,12 @@ class HttpEndpoint:
         return response
 
     async def _follow(
-        self, response: ClientResponse, method: str, headers: Headers, data: bytes, url: str | None
+        self,
+        response: ClientResponse,
+        method: str,
+        headers: HeaderLines,
+        data: bytes,
+        url: str | None,
     ) -> ClientResponse:
         for _ in range(MAX_REDIRECTS):
             location = response.header("location")
@@ -214,8 +234,8 @@ class HttpEndpoint:
 
     def check_plain(self, response: ClientResponse) -> None:
         """Raise `RemoteProtocolError` for a compressed body, which was not accepted."""
-        encoding = response.header("content-encoding") or "identity"
-        if encoding.lower() != "identity":
+        encoding = response.header("content-encoding")
+        if encoding and encoding.lower() != "identity":
             raise RemoteProtocolError(
                 f"{self.where} compressed its response, which was not accepted: "
                 f"{encoding[:SHOWN_CHARACTERS]}",

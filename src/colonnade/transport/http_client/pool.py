@@ -9,7 +9,7 @@ import os
 import select
 import socket
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, cast
 
 import httptools
@@ -17,6 +17,7 @@ import httptools
 from colonnade.errors import CannotConnect, ColonnadeError, ConnectionLost, RemoteProtocolError
 from colonnade.transport.http_client.connect import (
     HappyEyeballs,
+    HeaderLines,
     Origin,
     RequestTarget,
     encode_request,
@@ -29,6 +30,10 @@ HEAD_BYTES = 64 * 1024
 HEADER_BYTES = 32
 # With more unread bytes, reading from the server pauses.
 UNREAD_BYTES = 256 * 1024
+# The same for a body that is read as a whole: its reader waits for so much of it, or for so many
+# pieces, each of which takes memory beside its bytes.
+WHOLE_BYTES = 4 * 1024 * 1024
+MAX_PIECES = 64
 # How long a response whose rest is not needed may take to end, before its connection is closed.
 LINGER_S = 1.0
 
@@ -60,6 +65,7 @@ class ClientConnection(asyncio.Protocol):
         self._head = 0
         self._between = 0
         self._by_length = False
+        self._poll: Callable[[], bool] | None = None
 
     # ------------------------------------------------------------ asyncio
 
@@ -113,8 +119,14 @@ class ClientConnection(asyncio.Protocol):
     @property
     def is_quiet(self) -> bool:
         """Whether there is nothing to read, such as the end of the connection."""
-        sock = self.transport.get_extra_info("socket") if self.transport is not None else None
-        return sock is not None and not _readable(sock.fileno())
+        if self.transport is None:
+            return False
+        if self._poll is None:
+            sock = self.transport.get_extra_info("socket")
+            if sock is None:
+                return False
+            self._poll = _readiness(sock.fileno())
+        return not self._poll()
 
     def send(self, request: bytes, response: "ClientResponse") -> None:
         """Write a request; what comes back goes to this response."""
@@ -194,12 +206,13 @@ class ClientConnection(asyncio.Protocol):
         response.finish()
 
 
-def _readable(descriptor: int) -> bool:
+def _readiness(descriptor: int) -> Callable[[], bool]:
+    """A function that returns whether there is something to read."""
     if not hasattr(select, "poll"):  # on Windows, where `select` takes any descriptor
-        return bool(select.select([descriptor], [], [], 0)[0])
+        return lambda: bool(select.select([descriptor], [], [], 0)[0])
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))
+    return lambda: bool(poll.poll(0))
 
 
 def _too_large() -> RemoteProtocolError:
@@ -219,6 +232,7 @@ class ClientResponse:
         "_pieces",
         "_pool",
         "_size",
+        "_soon_bytes",
         "_waiter",
         "headers",
         "status",
@@ -235,6 +249,8 @@ class ClientResponse:
         self._connection = connection
         self._pieces: list[bytes] = []
         self._size = 0
+        # With fewer unread bytes a reader of the whole body is not woken before its end.
+        self._soon_bytes = 0
         self._over = False
         self._closed = False
         self._error: ColonnadeError | None = None
@@ -284,6 +300,8 @@ class ClientResponse:
             return
         self._pieces.append(data)
         self._size += len(data)
+        if self._size < self._soon_bytes and len(self._pieces) < MAX_PIECES:
+            return
         transport = self._connection.transport
         if self._size > UNREAD_BYTES and not self._paused and transport is not None:
             self._paused = True
@@ -346,6 +364,7 @@ class ClientResponse:
         size = int(self.headers.get("content-length", "0"))
         if size <= limit:
             size = 0
+            self._soon_bytes = min(WHOLE_BYTES, limit)
             while data := await self.read():
                 size += len(data)
                 if size > limit:
@@ -454,7 +473,7 @@ class HttpPool:
         self,
         method: str,
         url: str,
-        headers: Iterable[tuple[str, str]],
+        headers: HeaderLines | Iterable[tuple[str, str]],
         body: bytes = b"",
         *,
         address: str | None = None,
