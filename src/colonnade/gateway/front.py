@@ -112,14 +112,7 @@ class GatewayFront:
                 return self._pass_error(request, error)
             except ColonnadeError as error:
                 return self._report_failure(request, error)
-            origin = exchange.origin
-            if origin is None:
-                return exchange.settle(result)
-            if origin.raw and self._host.hides_text(origin.server, origin.raw):
-                origin.raw = NOTHING  # in a member that nothing has looked at
-            return exchange.settle_forwarded(
-                result, origin, is_inspected=self._host.inspects_results
-            )
+            return self._settle(request, result)
         except Fault as fault:
             request.fault = fault
         except asyncio.CancelledError as error:
@@ -136,6 +129,16 @@ class GatewayFront:
         except LocalProtocolError as error:  # the error's data cannot be encoded as JSON
             request.fault = self._internal_error(request, error)
             return exchange.fail(request.fault)
+
+    def _settle(self, request: RequestContext, result: t.ProtocolType) -> bytes | None:
+        """The response for a result: that of a server as it was written, if it may be."""
+        exchange = request.exchange
+        origin = exchange.origin
+        if origin is None:
+            return exchange.settle(result)
+        if origin.raw and self._host.hides_text(origin.server, origin.raw):
+            origin.raw = NOTHING  # in a member that nothing has looked at
+        return exchange.settle_forwarded(result, origin, is_inspected=self._host.inspects_results)
 
     def _pass_error(self, request: RequestContext, error: RemoteError) -> bytes | None:
         """The response for an error response of a server: the same error, with the code that it has

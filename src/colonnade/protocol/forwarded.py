@@ -289,7 +289,7 @@ def encode_list(
     ]
     members: dict[str, Any] = dict(_members.decode(encoder.result(replace(result, **{field: []}))))
     members[member] = Raw(b"[%b]" % b",".join(written))
-    return encode_result(raw_id, encode(members))
+    return encode_members(raw_id, members)
 
 
 # ---------------------------------------------------------------- errors

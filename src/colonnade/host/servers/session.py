@@ -406,8 +406,8 @@ class SessionInputRequests(InputCallbacks):
         return response
 
     async def _roots_of(self, principals: set[str], request: InputRequest) -> list[t.Root]:
-        """The roots outside of calls that can be asked; none, if these principals have calls and are
-        not the one that the roots are of."""
+        """The roots for a server that asks outside of calls that can be asked; none, if these
+        principals have calls and are not the one that the roots are of."""
         if self.changed_in is not None:
             await self._read_changed_roots(*self.changed_in, request)
         return self._last_roots if principals <= {self._last_principal} else []

@@ -66,7 +66,7 @@ from colonnade.host.servers.session import (
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputCapabilities, InputRequestKind
-from colonnade.protocol.revision import EVERY, Revision, Revisions
+from colonnade.protocol.revision import Revision, Revisions
 
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
