@@ -39,7 +39,7 @@ from colonnade.gateway.input_requests import (
 )
 from colonnade.host.host import Host
 from colonnade.host.view import HostView
-from colonnade.ports import RequestContext, Seal, Service, Store, WrappedRequest
+from colonnade.ports import RequestContext, Seal, Service, Store, TaskRelay, WrappedRequest
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import Exchange
@@ -65,9 +65,12 @@ class ForwardedInput:
     """The caller of a forwarded request, as the host's sessions see it: the server that an earlier
     round came from, if there was one, and the one that requires input now."""
 
-    def __init__(self, in_results: bool, expected: str | None = None) -> None:
+    def __init__(
+        self, in_results: bool, expected: str | None = None, tasks: TaskRelay | None = None
+    ) -> None:
         self._in_results = in_results
         self._expected = expected
+        self.tasks: TaskRelay | None = tasks
         self.server: str = ""
         self.answered: dict[str, Raw] = {}
 
@@ -89,13 +92,15 @@ class ForwardedInput:
 class ForwardedRequest(WrappedRequest):
     """A request of a client on its way to the host."""
 
-    def __init__(self, request: RequestContext, exchange: Exchange, relay: ForwardedInput) -> None:
+    def __init__(
+        self, request: RequestContext, exchange: Exchange, relay: ForwardedInput | None
+    ) -> None:
         super().__init__(request)
         self.exchange: Exchange = exchange
         self._relay = relay
 
     @property
-    def input_relay(self) -> ForwardedInput:
+    def input_relay(self) -> ForwardedInput | None:
         """What takes the input requests of servers."""
         return self._relay
 
@@ -103,7 +108,8 @@ class ForwardedRequest(WrappedRequest):
 class InputBridge:
     """Forwards the requests of clients to a host, with their input requests in both directions.
 
-    `seal` encrypts what clients carry, and `store` has the outcomes of held calls.
+    `seal` encrypts what clients carry, and `store` has the outcomes of held calls. `tasks` returns
+    what hands the task back that a call may become.
     """
 
     def __init__(
@@ -111,11 +117,13 @@ class InputBridge:
         host: Host | HostView,
         seal: Callable[[], Seal],
         store: Callable[[], Store],
+        tasks: Callable[[RequestContext], TaskRelay | None],
         *,
         limits: HeldLimits | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._host = host
+        self._tasks = tasks
         self._seal = seal
         self._clock = clock
         self._states = RequestStateStorage(seal, store)
@@ -148,7 +156,7 @@ class InputBridge:
         if not exchange.method.may_require_input:
             return await self._host.handler(request)
         if exchange.peer.revision.input_requests is InputRequests.AS_REQUEST:
-            relay = ForwardedInput(in_results=False)
+            relay = ForwardedInput(in_results=False, tasks=self._tasks(request))
             try:
                 forwarded = ForwardedRequest(request, exchange, relay)
                 return await self._host.handler(forwarded)
@@ -192,7 +200,7 @@ class InputBridge:
         if strip:
             exchange = exchange_with_round(exchange, given)
         expected = state.server if state is not None and state.kind == "relay" else None
-        relay = ForwardedInput(in_results=True, expected=expected)
+        relay = ForwardedInput(True, expected, self._tasks(request))
         round = state.round if state is not None else 0
         if expected is None and self._may_be_held(request):
             own = replace(exchange, deliver=None)

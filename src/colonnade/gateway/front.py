@@ -29,7 +29,9 @@ from colonnade.gateway.changes import GatewayChanges
 from colonnade.gateway.manifests import GatewayManifests
 from colonnade.gateway.pages import LISTS, ListPages
 from colonnade.gateway.subscriptions import GatewaySubscriptions
+from colonnade.gateway.tasks import GatewayTasks
 from colonnade.host.host import Host
+from colonnade.host.router import TASK_METHODS
 from colonnade.host.view import HostView
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
@@ -68,8 +70,10 @@ class GatewayFront:
         manifests: GatewayManifests | None,
         error_reporter: ErrorReporter,
         bridge: InputBridge,
+        tasks: GatewayTasks,
     ) -> None:
         self._host = host
+        self._tasks = tasks
         self._bridge = bridge
         self._identity = identity
         self._accepts = accepts
@@ -86,6 +90,8 @@ class GatewayFront:
             "tools/call": self._call_tool,
             "resources/subscribe": subscriptions.subscribe,
             "resources/unsubscribe": subscriptions.unsubscribe,
+            **dict.fromkeys(TASK_METHODS, tasks.handle),
+            "tasks/list": tasks.list,
             **dict.fromkeys(LISTS, self._list),
         }
 
@@ -175,10 +181,6 @@ class GatewayFront:
         if self._host.inspects_results and isinstance(result, t.ListResult):
             # A middleware may show each caller something else (R1029).
             result = replace(result, cache_scope="private")
-        if isinstance(result, t.ListToolsResult) and any(tool.execution for tool in result.tools):
-            # A gateway has no tasks: it waits for the result of a tool that runs as one.
-            tools = [replace(tool, execution=None) for tool in result.tools]
-            result = replace(result, tools=tools)
         return self._pages.cut(request, position, result)
 
     async def _call_tool(self, request: RequestContext) -> t.ProtocolType:
@@ -203,19 +205,26 @@ class GatewayFront:
             prompts_list_changed=True,
             resources_list_changed=True,
             resource_subscriptions=[],
+            task_ids=[],
         )
         subscription = Subscription(request.exchange, pushed)
         principal, size = request.principal, subscription.held_bytes
         if not self._listen_bytes.reserve(principal, size):
             raise too_many_subscriptions()
-        end, shows = None, None
+        end, shows, feed = None, None, None
         try:
+            task_ids = subscription.agreed.task_ids
+            if task_ids:
+                feed = await self._tasks.listen(request, task_ids)
+                subscription.keep_tasks([id for id in task_ids if id in feed.tasks])
             uris = subscription.agreed.resource_subscriptions
             if uris:
                 agreed, shows, end = await self._subscriptions.listen(request, uris)
                 subscription.keep_resources(agreed)
             listener = Listener(subscription, request)
             self._listeners.add(listener)
+            if feed is not None:
+                feed.start(listener)
             try:
                 return await listener.run(self._changes.of(principal, shows))
             finally:
@@ -223,6 +232,8 @@ class GatewayFront:
         finally:
             if end is not None:
                 end()
+            if feed is not None:
+                await feed.close()
             self._listen_bytes.release(principal, size)
 
     def drain(self) -> None:

@@ -394,6 +394,12 @@ class Host(HostRequests):
         """Updates of some resources of a server, once it is started."""
         return self._runtime.resource_updates(server, uris, caller, on_update)
 
+    def task_updates(
+        self, server: str, ids: frozenset[str], caller: str, on_update: Callable[[str], None]
+    ) -> "ResourceUpdates":
+        """Changes of some tasks of a server, by their ids there, once it is started."""
+        return self._runtime.task_updates(server, ids, caller, on_update)
+
     def resource_filter(self, request: RequestContext) -> ResourceFilter:
         """Whether the caller of a request may see a resource of a server, by the rules that are
         in force whenever it is asked."""

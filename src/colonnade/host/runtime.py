@@ -283,6 +283,17 @@ class HostRuntime:
 
         return ResourceUpdates(self._followed_session, server, uris, make_request, on_update)
 
+    def task_updates(
+        self, server: str, ids: frozenset[str], caller: str, on_update: Callable[[str], None]
+    ) -> "ResourceUpdates":
+        """Changes of some tasks of a server, for a caller."""
+        from colonnade.host.resource_updates import TaskUpdates
+
+        def make_request() -> RequestContext:
+            return self._list_request("tools/list", caller)
+
+        return TaskUpdates(self._followed_session, server, ids, make_request, on_update)
+
     @asynccontextmanager
     async def _followed_session(
         self, server: str, context: RequestContext

@@ -114,6 +114,12 @@ class HostView:
         """See `Host.resource_updates`."""
         return self._runtime.resource_updates(server, uris, caller, on_update)
 
+    def task_updates(
+        self, server: str, ids: frozenset[str], caller: str, on_update: Callable[[str], None]
+    ) -> "ResourceUpdates":
+        """Changes of some tasks of a server, by their ids there, once it is started."""
+        return self._runtime.task_updates(server, ids, caller, on_update)
+
     def resource_filter(self, request: RequestContext) -> ResourceFilter:
         """See `Host.resource_filter`."""
         return self._runtime.resource_filter(request)

@@ -108,6 +108,7 @@ class Cell:
         *,
         revision: str | None = None,
         principal: str = "",
+        tasks: bool = False,
         **options: Any,
     ) -> Client:
         """Another client of the gateway."""
@@ -115,7 +116,7 @@ class Cell:
         self.front.append(wire)
         near, far = connected_pair(wire.add)
         serve_end(far, self.gateway, principal=principal)
-        client = Client(near.open_conversation, answers, info=INFO, tasks=False, **options)
+        client = Client(near.open_conversation, answers, info=INFO, tasks=tasks, **options)
         await client.open(wire.revision)
         self.stack.push_async_callback(client.close)
         return client

@@ -10,6 +10,7 @@ sent, byte for byte. A hidden item is unknown: the guard raises no error of its 
 router raises the one for a name that does not exist. Without a way to ask, `ask` is a refusal.
 """
 
+import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -106,6 +107,8 @@ NAMED_METHODS: Mapping[str, Literal["tool", "prompt"]] = {
 REVIEWED_METHODS = frozenset({"sampling/createMessage", "roots/list"})
 # Errors whose messages have words of a server in them.
 _WORDS_OF_SERVERS = (RemoteError, RemoteProtocolError, TaskEnded)
+# Input requests of tasks that are remembered: those of some hundred tasks at a time.
+MAX_REVIEWED_TASKS = 1000
 # Never asked about: a completion has no effect.
 UNASKED_METHODS = frozenset({"completion/complete"})
 
@@ -257,6 +260,8 @@ class PolicyGuard:
         self._in_flight: dict[Exchange, RequestSteps] = {}
         # Those that are in the audit log.
         self._recorded: set[Exchange] = set()
+        # Digests of the input requests of tasks that were admitted.
+        self._reviewed_tasks: dict[bytes, None] = {}
 
     @property
     def rules(self) -> RuleSet | None:
@@ -416,6 +421,8 @@ class PolicyGuard:
             result = await send(check)
             if isinstance(result, t.InputRequiredResult):
                 await self._review_relayed(server.entry, context, result)
+            elif isinstance(result, t.ExtGetTaskResult) and result.input_requests:
+                await self._review_state(server.entry, context, result)
             steps.returned(result)
         except HiddenNow as hidden:
             steps.abandoned(hidden)
@@ -474,7 +481,7 @@ class PolicyGuard:
         """What the rules say; `allow` without rules."""
         if self._rules is None:
             return self._reviewed(request, NO_RULES)
-        if request.method == "tasks/get":  # the arguments of its call are not known any more
+        if request.method.startswith("tasks/"):  # the arguments of its call are not known any more
             action = "deny" if self._rules.hides(request) else "allow"
             reason = "a task is decided as the list of tools is"
             return Decision(action, "the rules", False, self._rules.version, reason)
@@ -761,6 +768,21 @@ class PolicyGuard:
                 steps.abandoned(error)
                 raise
             steps.returned(result)
+
+    async def _review_state(
+        self, entry: ServerEntry, context: RequestContext, state: t.ExtGetTaskResult
+    ) -> None:
+        """The same for the input requests of a task, each once: its state is read again and
+        again."""
+        for key, one in (state.input_requests or {}).items():
+            known = encode([entry.key, context.exchange.principal, state.task_id, key, one])
+            digest = hashlib.sha256(known + self.version.encode()).digest()
+            if digest not in self._reviewed_tasks:
+                required = t.InputRequiredResult(input_requests={key: one})
+                await self._review_relayed(entry, context, required)
+                self._reviewed_tasks[digest] = None
+                if len(self._reviewed_tasks) > MAX_REVIEWED_TASKS:
+                    del self._reviewed_tasks[next(iter(self._reviewed_tasks))]
 
     def _strictest(self, requests: Sequence[PolicyRequest]) -> PolicyRequest:
         """The request that the rules are strictest with; the last one if they decide the same. A
