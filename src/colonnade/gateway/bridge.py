@@ -47,7 +47,7 @@ from colonnade.protocol.input_requests import NO_INPUT, InputCapabilities, neede
 from colonnade.protocol.input_rounds import invalid_request_state, subject_of
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.negotiation import missing_capability
-from colonnade.protocol.revision import InputRequests
+from colonnade.protocol.revision import InputRequests, Tasks
 from colonnade.server.handlers.tools import error_result
 
 if TYPE_CHECKING:  # loaded with a shared store only
@@ -202,7 +202,7 @@ class InputBridge:
         expected = state.server if state is not None and state.kind == "relay" else None
         relay = ForwardedInput(True, expected, self._tasks(request))
         round = state.round if state is not None else 0
-        if expected is None and self._may_be_held(request):
+        if expected is None and self._may_be_held(request, relay):
             own = replace(exchange, deliver=None)
             held = HeldRequest(request, own, relay)
             call = self.held.begin(held, self._host.handler, self._policy_version)
@@ -215,15 +215,17 @@ class InputBridge:
             request.exchange.origin = exchange.origin
         return await self._wrap(result, request, relay, round)
 
-    def _may_be_held(self, request: RequestContext) -> bool:
-        """Whether a server may send input requests of its own while it handles this request, as far
-        as its revision is known."""
+    def _may_be_held(self, request: RequestContext, relay: ForwardedInput) -> bool:
+        """Whether a server may require input while it handles this request, other than in a result,
+        as far as its revision is known: with requests of its own, or in a task that is awaited."""
         target = self._host.input_target(request)
         if target is None:
             return InputCapabilities.of(request.exchange.peer) != NO_INPUT
-        revision, input = target
+        revision, input, tasks = target
         if input == NO_INPUT:
             return False
+        if tasks is not Tasks.NONE and relay.tasks is None:
+            return True
         client = request.exchange.peer.revision
         return revision is None or input_path(client, revision) is InputPath.HELD
 

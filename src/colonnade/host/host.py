@@ -29,7 +29,7 @@ from colonnade.host.servers.session import State, Status
 from colonnade.ports import Handler, Middleware, RequestContext, Store
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputCapabilities
-from colonnade.protocol.revision import Revision
+from colonnade.protocol.revision import Revision, Tasks
 
 if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.auth.client.login import Auth
@@ -451,7 +451,7 @@ class Host(HostRequests):
 
     def input_target(
         self, request: RequestContext
-    ) -> tuple[Revision | None, InputCapabilities] | None:
+    ) -> tuple[Revision | None, InputCapabilities, Tasks] | None:
         """The revision of the server that a call of a client is for, None if it is not known yet,
         and the input requests that it may send to the client. None for a request that has no
         server before it was handled, such as one about a URI."""

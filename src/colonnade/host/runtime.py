@@ -43,7 +43,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import NO_INPUT, InputCapabilities, InputRequest
 from colonnade.protocol.input_requests import InputRequestKind as InputKind
 from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.revision import Revision
+from colonnade.protocol.revision import Revision, Tasks
 
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
@@ -132,7 +132,7 @@ class HostRuntime:
 
     def input_target(
         self, request: RequestContext
-    ) -> tuple[Revision | None, InputCapabilities] | None:
+    ) -> tuple[Revision | None, InputCapabilities, Tasks] | None:
         """See `Host.input_target`."""
         kind = NAMED.get(request.exchange.method.name)
         if kind is None:
@@ -141,8 +141,8 @@ class HostRuntime:
         try:
             server = self.current().server_for(kind, name, caller)
         except Fault:  # there is no such server, which the router says
-            return None, NO_INPUT
-        return server.supervisor.input_target(request)
+            return None, NO_INPUT, Tasks.NONE
+        return *server.supervisor.input_target(request), server.tasks
 
     def client_handler(self, router: HostRouter) -> Handler:
         """The handler of requests of clients that connected."""

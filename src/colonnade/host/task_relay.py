@@ -41,26 +41,12 @@ GET, UPDATE = "tasks/get", "tasks/update"
 CANCEL, RESULT = "tasks/cancel", "tasks/result"
 
 
-def generation_of(server: HostedServer) -> Tasks:
-    """The tasks that a server has, as far as is known: it has declared only what its revision
-    defines."""
-    offered = server.capabilities
-    if offered is None:
-        return Tasks.NONE
-    if t.TASKS_EXTENSION_ID in (offered.extensions or ()):
-        return Tasks.EXTENSION
-    tasks = offered.tasks
-    requests = tasks.requests if tasks is not None else None
-    tools = requests.tools if requests is not None else None
-    return Tasks.CORE if tools is not None and tools.call is not None else Tasks.NONE
-
-
 def task_support(tool: t.Tool | None, server: HostedServer) -> t.TaskSupport | None:
     """Whether a tool can be called as a task, in the revision where the client decides that; never
     `required`, since the host waits for the task of a plain call."""
     execution = tool.execution if tool is not None else None
     support = execution.task_support if execution is not None else None
-    if support not in ("optional", "required") or generation_of(server) is not Tasks.CORE:
+    if support not in ("optional", "required") or server.tasks is not Tasks.CORE:
         return None
     return "optional"
 

@@ -13,7 +13,7 @@ from colonnade.host.servers.generation import Generation
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputCapabilities
-from colonnade.protocol.revision import Revision
+from colonnade.protocol.revision import Revision, Tasks
 from colonnade.text import closest
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class HostView:
 
     def input_target(
         self, request: RequestContext
-    ) -> tuple[Revision | None, InputCapabilities] | None:
+    ) -> tuple[Revision | None, InputCapabilities, Tasks] | None:
         """See `Host.input_target`."""
         return self._runtime.input_target(request)
 

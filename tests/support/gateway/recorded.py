@@ -100,6 +100,7 @@ class Cell:
         self.front: list[RecordedWire] = []
         self.back: list[RecordedWire] = []
         self.ends: list[End] = []
+        self.entries: dict[str, ServerEntry] = {}
         self.stack: AsyncExitStack = AsyncExitStack()
 
     async def connect(
@@ -169,6 +170,7 @@ async def recorded(
         if clock is not None:
             gateway._bridge._clock = gateway._bridge.held.clock = clock
         cell = Cell(gateway, host, downstream, upstream)
+        cell.entries = {"s": entry}
         cells.append(cell)
         await gateway.start()
         try:
