@@ -45,10 +45,7 @@ BESIDE = {
 EXEMPT = {
     "": dict[str, str](),
     "gateway": {
-        **dict.fromkeys(
-            (name for name in BESIDE["2026-07-28"] if name.startswith("tasks-")),
-            "a gateway declares no tasks, and waits for their results",
-        ),
+        "tasks-required-task-error": "a gateway waits for the task of a client that has no tasks",
         "json-schema-2020-12": "the tool is looked for in the list, where its name has a prefix",
         "server-sse-polling": "a server cannot end the stream of the client of a gateway",
         "input-required-result-ignore-extra-params": "it sends responses without the state that "

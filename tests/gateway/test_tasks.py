@@ -2,22 +2,36 @@
 them, awaited in every other cell. Both wires are recorded."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import Raw
+from msgspec.structs import replace
 
-from colonnade import Context, Policy, RemoteError, Rule, Server, ToolError
+from colonnade import Gateway, Host, Policy, RemoteError, Rule, Server, connect
 from colonnade.client.client import Client
 from colonnade.client.input_callbacks import InputCallbacks
+from colonnade.errors import Fault
 from colonnade.gateway import task_followers
 from colonnade.gateway.tasks import TaskIds
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Settings
+from colonnade.host.router import LocalRequestContext, local_exchange
+from colonnade.host.servers.callers import SamplingRates
+from colonnade.host.servers.session import SessionInputRequests, send_to_latest_call
+from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
+from colonnade.protocol.input_requests import NO_INPUT
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import Tasks
 from colonnade.protocol.tasks.client import TaskHandle
 from colonnade.store.memory import MemoryStore
+from gateway.press import Press, about, ids_of, pages
 from gateway.recorded import NEW, OLD, Cell, recorded, revision_of
+from gateway.served import served
 from live import live, until
 
 BOTH = pytest.mark.parametrize("date", [OLD, NEW])
@@ -27,86 +41,15 @@ HIDING = Policy([Rule("deny", tools="s__book")], default="allow")
 UNKNOWN = (-32602, "there is no such task, or it has expired")
 
 
-class Press:
-    """A server with tools that run as tasks until a test lets them go on."""
-
-    def __init__(self) -> None:
-        self.go = asyncio.Event()
-        self.begun = asyncio.Event()
-        self.cancelled = asyncio.Event()
-        self.server = server = Server("press", store=MemoryStore())
-        server.tool(task=True)(self.book)
-        server.tool(task="required")(self.must)
-        server.tool(task=True)(self.ask)
-        server.tool(task=True)(self.fail)
-        server.tool(self.plain)
-
-    async def book(self, ctx: Context) -> str:
-        await ctx.progress(1, 2, "chapter 1")
-        try:
-            await self.go.wait()
-        except asyncio.CancelledError:
-            self.cancelled.set()
-            raise
-        await ctx.progress(2, 2, "chapter 2")
-        return "a book"
-
-    async def must(self) -> dict[str, int]:
-        self.begun.set()
-        try:
-            await self.go.wait()
-        except asyncio.CancelledError:
-            self.cancelled.set()
-            raise
-        return {"pages": 7}
-
-    async def ask(self, ctx: Context) -> str:
-        return f"{await ctx.elicit('How many pages?', int)} pages"
-
-    async def fail(self) -> str:
-        raise ToolError("no paper")
-
-    async def plain(self) -> str:
-        return "at once"
-
-
-def pages(_: Any) -> int:
-    return 20
-
-
 async def connected(cell: Cell, principal: str = "ada", **options: Any) -> Client:
     answers = InputCallbacks(on_elicit=pages)
     return await cell.connect(answers, principal=principal, tasks=True, **options)
-
-
-def ids_of(cell: Cell) -> tuple[str, str]:
-    """The id of the first task, as the client and the server know it."""
-    found: list[str] = []
-    for wire in (cell.client_wire, cell.server_wire):
-        made = [one.get("task", one) for one in wire.results(Side.SERVER)]
-        found.append(next(one["taskId"] for one in made if "taskId" in one))
-    return found[0], found[1]
 
 
 async def refused(client: Client, method: str, params: Any) -> tuple[int, str]:
     with pytest.raises(RemoteError) as error:
         await client.ask(method, params)
     return error.value.code, error.value.message
-
-
-def about(client: Client, id: str) -> dict[str, Any]:
-    """Every request about one task that the revision of a client has."""
-    if client.peer.revision.tasks is Tasks.CORE:
-        return {
-            "tasks/get": t.GetTaskRequestParams(task_id=id),
-            "tasks/result": t.GetTaskPayloadRequestParams(task_id=id),
-            "tasks/cancel": t.CancelTaskRequestParams(task_id=id),
-        }
-    return {
-        "tasks/get": t.ExtGetTaskRequestParams(task_id=id),
-        "tasks/update": t.ExtUpdateTaskRequestParams(task_id=id, input_responses={}),
-        "tasks/cancel": t.ExtCancelTaskRequestParams(task_id=id),
-    }
 
 
 # ---------------------------------------------------------------- the same generation on both sides
@@ -596,3 +539,181 @@ async def test_another_gateway_does_not_know_the_task(date: str) -> None:
         given, _ = ids_of(one)
         for method, params in about(second, given).items():
             assert await refused(second, method, params) == UNKNOWN
+
+
+# ---------------------------------------------------------------- servers that do not behave
+
+
+@BOTH
+@live
+async def test_the_id_of_a_server_that_is_too_long_is_refused_and_the_task_cancelled(
+    date: str,
+) -> None:
+    press = Press()
+    tidy = press.change
+
+    def change(result: t.ProtocolType) -> t.ProtocolType:
+        if isinstance(result, t.CreateTaskResult):
+            return replace(result, task=replace(result.task, task_id="x" * 600))
+        if type(result) is t.ExtCreateTaskResult:
+            return replace(result, task_id="x" * 600)
+        return result
+
+    press.change = change
+    async with recorded(press.server, upstream=date, downstream=date) as cell:
+        client = await connected(cell)
+        task = await client.start_task("s__must")
+        assert "the id of a task" in (await task.result()).text
+        assert [wire for wire in cell.back if wire.said(Side.CLIENT, "tasks/cancel")]
+        press.change = tidy
+        long = about(client, "x" * 5000)["tasks/get"]
+        assert await refused(client, "tasks/get", long) == UNKNOWN
+
+
+@live
+async def test_an_id_that_is_too_long_is_not_decrypted() -> None:
+    unsealed: list[str] = []
+    ids = TaskIds(lambda: SimpleNamespace(unseal=unsealed.append))  # type: ignore[arg-type,return-value]
+    with pytest.raises(Fault):
+        ids.open("ada", "x" * 5000, Tasks.CORE)
+    assert not unsealed
+
+
+@live
+async def test_the_result_in_a_state_has_no_meta_of_the_hop() -> None:
+    press = Press()
+    press.go.set()
+
+    def change(result: t.ProtocolType) -> t.ProtocolType:
+        if isinstance(result, t.ExtGetTaskResult) and result.result:
+            inner = msgspec.json.decode(result.result)
+            info = {"name": "press", "version": "0"}
+            inner["_meta"] = {t.SERVER_INFO_KEY: info, "example.com/kept": 1}
+            return replace(result, result=Raw(encode(inner)))
+        return result
+
+    press.change = change
+    async with recorded(press.server, upstream=NEW, downstream=NEW) as cell:
+        client = await connected(cell)
+        await (await client.start_task("s__must")).result()
+        given, _ = ids_of(cell)
+        await client.ask("tasks/get", t.ExtGetTaskRequestParams(task_id=given))
+        inner = cell.client_wire.results(Side.SERVER)[-1]["result"]
+        assert inner["_meta"] == {"example.com/kept": 1}
+        cell.check()
+
+
+@live
+async def test_a_task_asks_nothing_that_its_caller_did_not_declare() -> None:
+    press = Press()
+    message = t.SamplingMessage(role="user", content=t.TextContent(text="a rhyme"))
+    sampling = t.CreateMessageRequestParams(messages=[message], max_tokens=9)
+
+    def change(result: t.ProtocolType) -> t.ProtocolType:
+        if not isinstance(result, t.ExtGetTaskResult):
+            return result
+        requests: Any = {"a": t.CreateMessageRequest(params=sampling)}
+        return replace(result, status="input_required", input_requests=requests)
+
+    press.change = change
+    async with recorded(press.server, upstream=NEW, downstream=NEW, sampling=True) as cell:
+        client = await connected(cell)
+        await client.start_task("s__book")
+        given, _ = ids_of(cell)
+        params = t.ExtGetTaskRequestParams(task_id=given)
+        code, words = await refused(client, "tasks/get", params)
+        assert code == -32603
+        assert "does not support" in words
+
+
+@live
+async def test_a_tool_is_no_task_at_a_server_without_the_capability() -> None:
+    server = Server("plain")
+    optional = t.ToolExecution(task_support="optional")
+
+    async def change(request: RequestContext, call_next: Handler) -> t.ProtocolType:
+        result = await call_next(request)
+        if isinstance(result, t.ListToolsResult):
+            tools = [replace(tool, execution=optional) for tool in result.tools]
+            return replace(result, tools=tools)
+        return result
+
+    @server.tool
+    def plain() -> str:
+        return "at once"
+
+    _ = plain
+    server.add_middleware(change)
+    async with recorded(server, upstream=OLD, downstream=OLD) as cell:
+        client = await connected(cell)
+        assert [tool.execution for tool in await client.list_tools()] == [None]
+
+
+@live
+async def test_no_request_about_a_task_goes_around_the_gateway() -> None:
+    press = Press()
+    async with recorded(press.server, upstream=NEW, downstream=NEW) as cell:
+        ada = await connected(cell)
+        await ada.start_task("s__book")
+        _, own = ids_of(cell)
+        handle = TaskHandle("s", own, "book", Tasks.EXTENSION).encode()
+        for id in (own, handle):
+            params = t.ExtGetTaskRequestParams(task_id=id)
+            exchange = local_exchange("tasks/get", params, ada.peer, "ada")
+            request = LocalRequestContext(exchange, cell.host._runtime.input_requests)
+            with pytest.raises(Fault):
+                await cell.host.handler(request)
+
+
+def call_about(task: str) -> Any:
+    target = TaskHandle("s", task, "ask", Tasks.CORE)
+    relay = SimpleNamespace(tasks=SimpleNamespace(target=target, task_id=f"our {task}"))
+    return SimpleNamespace(may_be_asked=True, context=SimpleNamespace(input_relay=relay))
+
+
+@live
+async def test_an_input_request_of_a_task_waits_for_a_request_about_it() -> None:
+    calls = [call_about("1")]
+    requests = SessionInputRequests(
+        lambda: calls, NO_INPUT, send_to_latest_call, (), SamplingRates()
+    )
+    waiting = asyncio.ensure_future(requests._calls_about("2"))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    calls.append(call_about("2"))
+    requests.call_added()
+    assert await waiting == (calls[1],)
+
+
+@live
+async def test_callers_that_are_not_known_get_no_list() -> None:
+    press = Press()
+    entry = entry_of("s", press.server, Settings(revision=OLD))
+    async with (
+        Host({"s": entry}) as host,
+        served(Gateway(host)) as url,
+        connect(url, revision=OLD) as client,
+    ):
+        tasks = client.capabilities.tasks
+        assert tasks is not None
+        assert tasks.listing is None
+        press.go.set()
+        assert (await client.call_tool("s__must")).data == {"pages": 7}
+        assert await (await client.start_task("s__book")).result()
+
+
+@BOTH
+@live
+async def test_a_task_is_relayed_over_http(date: str) -> None:
+    press = Press()
+    async with (
+        served(press.server) as target,
+        Host({"s": entry_of("s", target, Settings(revision=date))}) as host,
+        served(Gateway(host)) as url,
+        connect(url, revision=date, on_elicit=pages) as client,
+    ):
+        task = await client.start_task("s__ask")
+        assert (await task.result()).text == "20 pages"
+        book = await client.start_task("s__book")
+        press.go.set()
+        assert (await book.result()).text == "a book"

@@ -233,7 +233,7 @@ class GatewayFront:
             if end is not None:
                 end()
             if feed is not None:
-                await feed.close()
+                feed.close()
             self._listen_bytes.release(principal, size)
 
     def drain(self) -> None:

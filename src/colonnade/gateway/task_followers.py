@@ -1,4 +1,4 @@
-"""Notifications of tasks: those of a server, passed on to the client of the gateway that may see it.
+"""Notifications of tasks: those of a server, passed on to the client that may see the task.
 
 A notification of a server only says that a task has changed. The gateway reads the task as the
 client would, through the handler of the host, and sends what it read: so nothing is sent that a
@@ -10,8 +10,8 @@ both generations of tasks, so what does not fit is left out, and polled.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ReferenceType, ref
 
 from colonnade.errors import ColonnadeError
@@ -167,6 +167,7 @@ class TaskFollowers:
         self._room = TaskRoom()
         self._in_sessions: dict[tuple[str, str], FollowedSessionTask] = {}
         self._reading: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
         self._feeds: set[TaskFeed] = set()
 
     def __len__(self) -> int:
@@ -234,9 +235,7 @@ class TaskFollowers:
         followed.has_changed = True
         if not followed.is_read:
             followed.is_read = True
-            task = asyncio.get_running_loop().create_task(self._send_states(followed))
-            self._reading.add(task)
-            task.add_done_callback(self._reading.discard)
+            self._spawn(self._reading, self._send_states(followed))
 
     async def _send_states(self, followed: FollowedSessionTask) -> None:
         principal = followed.caller.exchange.principal
@@ -276,23 +275,37 @@ class TaskFollowers:
 
     def feed(self, request: RequestContext) -> "TaskFeed":
         """What follows the tasks of a `subscriptions/listen`."""
-        feed = TaskFeed(self._host, self._read, request, self._room, self._feeds.discard)
+        feed = TaskFeed(self._host, self._read, request, self._room, self._feed_closed)
         self._feeds.add(feed)
         return feed
+
+    def _feed_closed(self, feed: "TaskFeed", left: list[Coroutine[Any, Any, None]]) -> None:
+        self._feeds.discard(feed)
+        for one in left:
+            self._spawn(self._closing, one)
+
+    def _spawn(self, tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
     async def close(self) -> None:
         """Follow nothing any more."""
         for principal, id in list(self._in_sessions):
             self.forget(principal, id)
         for feed in list(self._feeds):
-            await feed.close()
+            feed.close()
         for task in self._reading:
             task.cancel()
-        if self._reading:
-            await asyncio.wait(self._reading)
+        left = self._reading | self._closing
+        if left:
+            await asyncio.wait(left)
 
 
 # ---------------------------------------------------------------- subscriptions
+
+# Called with a feed that is closed, and what is left to do.
+OnFeedClosed: TypeAlias = "Callable[[TaskFeed, list[Coroutine[Any, Any, None]]], None]"
 
 
 class TaskFeed:
@@ -304,7 +317,7 @@ class TaskFeed:
         read: ReadTask,
         request: RequestContext,
         room: TaskRoom,
-        on_close: "Callable[[TaskFeed], None]",
+        on_close: "OnFeedClosed",
     ) -> None:
         self._host = host
         self._read = read
@@ -386,15 +399,12 @@ class TaskFeed:
             error=found.error,
         )
 
-    async def close(self) -> None:
-        """Follow nothing any more."""
-        self._on_close(self)
+    def close(self) -> None:
+        """Follow nothing any more. It does not wait, since the request may have been cancelled:
+        those who close the followers do."""
         self._room.release(self._principal, self._reserved)
         self._reserved = 0
-        sender, self._sender = self._sender, None
-        if sender is not None:
-            sender.cancel()
-            await asyncio.wait([sender])
-        updates, self._updates = self._updates, []
-        for one in updates:
-            await one.close()
+        if self._sender is not None:
+            self._sender.cancel()
+        self._on_close(self, [one.close() for one in self._updates])
+        self._updates = []

@@ -16,7 +16,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from colonnade.client.tasks.task import HELD_S, ClientTask
-from colonnade.errors import Fault, FaultKind, InvalidArgument, RemoteError, RemoteProtocolError
+from colonnade.errors import Fault, FaultKind, RemoteError, RemoteProtocolError
 from colonnade.host.servers.generation import Generation, HostedServer
 from colonnade.host.servers.session import OnTask
 from colonnade.host.servers.supervisor import BeforeSend
@@ -104,9 +104,7 @@ class RelayedCall:
     ) -> t.ProtocolType:
         """The result for the client, with its id of the task."""
         assert task.state is not None
-        handle = TaskHandle(
-            self._server.key, task.state.task_id, self._own, self._tasks.generation
-        )
+        handle = TaskHandle(self._server.key, task.state.task_id, self._own, self._tasks.generation)
         try:
             id = await self._tasks.created(handle, task, contain)
         except BaseException:

@@ -20,6 +20,7 @@ from colonnade.client.client import Client
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.gateway.held_calls import HeldLimits
 from colonnade.host.config.settings import ServerEntry, Settings
+from colonnade.host.policy.inbox import Inbox
 from colonnade.host.policy.rules import Policy
 from colonnade.ports import Store
 from colonnade.protocol import types as t
@@ -147,6 +148,7 @@ async def recorded(
     store: Store | None = None,
     keys: Iterable[bytes] = (),
     policy: Policy | None = None,
+    inbox: Inbox | None = None,
     **settings: Any,
 ) -> AsyncGenerator[Cell]:
     """A gateway in front of one server, `s`; the settings are those of the server."""
@@ -163,7 +165,7 @@ async def recorded(
 
     given = Settings(revision=upstream, **settings)
     entry = ServerEntry(key="s", resolve=resolve, fingerprint="s", settings=given)
-    async with server_started(server), Host({"s": entry}, policy=policy) as host:
+    async with server_started(server), Host({"s": entry}, policy=policy, inbox=inbox) as host:
         gateway = Gateway(host, store=store, keys=keys)
         if limits is not None:
             gateway._bridge.held.limits = limits
