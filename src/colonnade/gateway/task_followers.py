@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ReferenceType, ref
 
-from colonnade.errors import ColonnadeError
+from colonnade.errors import ColonnadeError, Fault
 from colonnade.host.host import Host
 from colonnade.host.resource_updates import ResourceUpdates
 from colonnade.host.view import HostView
@@ -79,7 +79,7 @@ class SessionRequest(NonHttpRequestFields):
 
     def __init__(self, caller: "SessionCaller", session: Session) -> None:
         self.exchange: Exchange = caller.exchange
-        self.fault: None = None
+        self.fault: Fault | None = None
         self._caller = caller
         self._session = session
 
