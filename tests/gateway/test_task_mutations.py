@@ -73,7 +73,7 @@ CUTS: dict[str, Cut] = {
         "if self._is_invalid(error) and not await self._is_known(before_send):",
         "if False:",
         TESTS,
-        "everyone_but_its_principal",
+        "in_the_same_words",
     ),
     "task of a server that is gone": Cut(
         ROUTER,
@@ -171,7 +171,7 @@ CUTS: dict[str, Cut] = {
         "found = max(min(count, MAX_TASKS_PER_PRINCIPAL - own, MAX_TASKS - self._total), 0)",
         "found = max(min(count, MAX_TASKS_PER_PRINCIPAL - own), 0)",
         TESTS,
-        "as_there_is_room_for",
+        "all_principals_are_bounded",
     ),
     "end of a feed": Cut(
         FRONT,

@@ -546,6 +546,27 @@ async def test_another_gateway_does_not_know_the_task(date: str) -> None:
 
 @BOTH
 @live
+async def test_a_task_that_its_server_has_lost_is_refused_in_the_same_words(date: str) -> None:
+    press = Press()
+    async with recorded(press.server, upstream=date, downstream=date) as cell:
+        client = await connected(cell)
+        await client.start_task("s__book")
+        given, _ = ids_of(cell)
+        press.is_lost = True
+        for method, params in about(client, given).items():
+            assert await refused(client, method, params) == UNKNOWN, method
+
+
+def test_followed_tasks_of_all_principals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_followers, "MAX_TASKS", 3)
+    room = task_followers.TaskRoom()
+    assert [room.reserve("ada", 2), room.reserve("bob", 2), room.reserve("eve", 1)] == [2, 1, 0]
+    room.release("ada", 2)
+    assert room.reserve("eve", 5) == 2
+
+
+@BOTH
+@live
 async def test_the_id_of_a_server_that_is_too_long_is_refused_and_the_task_cancelled(
     date: str,
 ) -> None:

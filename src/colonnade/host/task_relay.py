@@ -226,7 +226,7 @@ class RelayedTask:
         """The result of the call that became the task."""
         origin = self._request.exchange.origin
         try:
-            result = decode_unchecked(RelayedToolResult, origin.raw if origin else NOTHING).plain
+            result = decode_unchecked(RelayedToolResult, origin.raw if origin else NOTHING)
         except Fault as fault:
             server = self._handle.server
             message = f"tasks/result returned no result of a tool: {fault.message}"

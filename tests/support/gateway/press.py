@@ -6,6 +6,7 @@ from typing import Any
 
 from colonnade import Context, Server, ToolError
 from colonnade.client.client import Client
+from colonnade.errors import Fault, FaultKind
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side
@@ -21,6 +22,8 @@ class Press:
         self.go = asyncio.Event()
         self.begun = asyncio.Event()
         self.cancelled = asyncio.Event()
+        # Whether its tasks are lost, which it says in words of its own.
+        self.is_lost = False
         # Changes results of the server.
         self.change: Callable[[t.ProtocolType], t.ProtocolType] = lambda result: result
         self.server = server = Server("press", store=MemoryStore(), middleware=[self._changed])
@@ -31,6 +34,8 @@ class Press:
         server.tool(self.plain)
 
     async def _changed(self, request: RequestContext, call_next: Handler) -> t.ProtocolType:
+        if self.is_lost and request.method.startswith("tasks/"):
+            raise Fault(FaultKind.INVALID_PARAMS, "Task 12 not found")
         return self.change(await call_next(request))
 
     async def book(self, ctx: Context) -> str:
