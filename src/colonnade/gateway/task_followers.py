@@ -168,7 +168,7 @@ class TaskFollowers:
         self._in_sessions: dict[tuple[str, str], FollowedSessionTask] = {}
         self._reading: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
-        self._feeds: set[TaskFeed] = set()
+        self._feeds: set[GatewayTaskFeed] = set()
 
     def __len__(self) -> int:
         return len(self._in_sessions) + sum(len(feed.tasks) for feed in self._feeds)
@@ -273,13 +273,13 @@ class TaskFollowers:
 
     # ------------------------------------------------------------ subscriptions/listen
 
-    def feed(self, request: RequestContext) -> "TaskFeed":
+    def feed(self, request: RequestContext) -> "GatewayTaskFeed":
         """What follows the tasks of a `subscriptions/listen`."""
-        feed = TaskFeed(self._host, self._read, request, self._room, self._feed_closed)
+        feed = GatewayTaskFeed(self._host, self._read, request, self._room, self._feed_closed)
         self._feeds.add(feed)
         return feed
 
-    def _feed_closed(self, feed: "TaskFeed", left: list[Coroutine[Any, Any, None]]) -> None:
+    def _feed_closed(self, feed: "GatewayTaskFeed", left: list[Coroutine[Any, Any, None]]) -> None:
         self._feeds.discard(feed)
         for one in left:
             self._spawn(self._closing, one)
@@ -305,10 +305,10 @@ class TaskFollowers:
 # ---------------------------------------------------------------- subscriptions
 
 # Called with a feed that is closed, and what is left to do.
-OnFeedClosed: TypeAlias = "Callable[[TaskFeed, list[Coroutine[Any, Any, None]]], None]"
+OnFeedClosed: TypeAlias = "Callable[[GatewayTaskFeed, list[Coroutine[Any, Any, None]]], None]"
 
 
-class TaskFeed:
+class GatewayTaskFeed:
     """The tasks of one `subscriptions/listen`: one subscription at each of their servers."""
 
     def __init__(

@@ -23,7 +23,7 @@ from msgspec import Raw
 from colonnade.errors import ColonnadeError, Fault
 from colonnade.gateway.bridge import ForwardedInput, ForwardedRequest
 from colonnade.gateway.pages import ListPages
-from colonnade.gateway.task_followers import TaskFeed, TaskFollowers
+from colonnade.gateway.task_followers import GatewayTaskFeed, TaskFollowers
 from colonnade.host.host import Host
 from colonnade.host.view import HostView
 from colonnade.ports import RequestContext, Seal, Store, WatchedTask
@@ -274,7 +274,7 @@ class GatewayTasks:
 
     # ------------------------------------------------------------ subscriptions/listen
 
-    async def listen(self, request: RequestContext, ids: Sequence[str]) -> TaskFeed:
+    async def listen(self, request: RequestContext, ids: Sequence[str]) -> GatewayTaskFeed:
         """Follow tasks for a `subscriptions/listen`, as far as there is room. Those that are
         unknown, of another principal, or not followed by their servers are left out of
         `feed.agreed`."""
