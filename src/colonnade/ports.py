@@ -25,7 +25,7 @@ from colonnade.protocol.jsonrpc import Batch, Request, RequestId
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.negotiation import Callers, Identity, Peer
-from colonnade.protocol.revision import Revision, Revisions
+from colonnade.protocol.revision import Revision, Revisions, Tasks
 from colonnade.protocol.types import NotificationParams, ProtocolType, RequestParams
 
 if TYPE_CHECKING:  # an object of these types exists only if its module is loaded
@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # an object of these types exists only if its module is loade
         InputCapabilities,
         InputRequest,
     )
+    from colonnade.protocol.tasks.client import TaskHandle
     from colonnade.protocol.types import ProgressNotificationParams
 
 
@@ -108,6 +109,49 @@ class InputRelay(Protocol):
     def relayed(self, server: str, answered: "Mapping[str, Raw]") -> None:
         """Called before an `input_required` result is handed back: with the key of its server, and
         the input responses that are to be added to the next round."""
+        ...
+
+    @property
+    def tasks(self) -> "TaskRelay | None":
+        """The tasks of the caller; None if it has none, and a call that becomes one is awaited."""
+        ...
+
+
+class TaskRelay(Protocol):
+    """The tasks of the caller of a request that a gateway forwards: the caller knows them by ids of
+    the gateway."""
+
+    @property
+    def generation(self) -> Tasks:
+        """The tasks that are handed back to the caller; a task of another generation is awaited."""
+        ...
+
+    @property
+    def target(self) -> "TaskHandle | None":
+        """The task that the request is about, by the key of its server; None for a call."""
+        ...
+
+    @property
+    def task_id(self) -> str:
+        """The id of that task that the caller knows."""
+        ...
+
+    async def created(
+        self, handle: "TaskHandle", task: "WatchedTask", contain: Callable[[str], str] | None
+    ) -> str:
+        """Called with the task that the call has become, before it is handed back. Returns the id
+        for the caller. `contain` contains hidden text in what its server says."""
+        ...
+
+
+class WatchedTask(Protocol):
+    """A task of a server, in the session that it was created in."""
+
+    def watch(
+        self, on_status: Callable[[], None], on_progress: "ProgressCallback"
+    ) -> Callable[[], None]:
+        """Call these when its server sends a status or progress of it, until the returned function
+        is called."""
         ...
 
 

@@ -45,10 +45,7 @@ BESIDE = {
 EXEMPT = {
     "": dict[str, str](),
     "gateway": {
-        **dict.fromkeys(
-            (name for name in BESIDE["2026-07-28"] if name.startswith("tasks-")),
-            "a gateway declares no tasks, and waits for their results",
-        ),
+        "tasks-required-task-error": "a gateway waits for the task of a client that has no tasks",
         # R0487: a server MAY end a connection that it holds. That of the client is held by the
         # gateway; what the server ends is resumed by the gateway.
         "server-sse-polling": "the connection that the server ends is that of the gateway",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from colonnade.client.cache import CacheHints, HintedList, ListBudget
 from colonnade.client.request import (
@@ -283,6 +284,8 @@ class Client(BaseClient):
         try:
             if params.name in (self._tools.tasks if wants_task else self._tools.required_tasks):
                 return await self._call_as_task(params, timeout_s, report, headers)
+            if params.task is not None:
+                params = replace(params, task=None)
             return await self._ask(CALL, params, kind, timeout_s, report, headers, caller=caller)
         except ColonnadeError as error:
             return await self._call_again(error, params, timeout_s, report, headers, caller)
@@ -359,6 +362,7 @@ class Client(BaseClient):
     ) -> t.CallToolResult:
         """Wait for the end of the task that a call became; it is cancelled with the call."""
         task = self._make_task(params.name, timeout_s, created, report, caller)
+        task.created = created
         on_task = caller.on_task if caller is not None else None
         if on_task is not None:
             try:
@@ -754,6 +758,18 @@ class Client(BaseClient):
         return await self._ask(
             method, params, t.ProtocolType, timeout_s, on_progress, caller=caller
         )
+
+    @asynccontextmanager
+    async def listen_to_tasks(self, task_ids: Iterable[str]) -> AsyncGenerator[ChangeStream]:
+        """Listen for changes of tasks of the extension, from the moment this is entered: for
+        gateways. Those that the server agreed to are in `agreed.task_ids` of the stream."""
+        self._check_loop()
+        stream = ChangeStream(t.SubscriptionFilter(task_ids=list(task_ids)))
+        subscription = ChangeSubscription(
+            self._connection, self._change_streams, stream, self.timeout_s
+        )
+        async with subscription.subscribed():
+            yield stream
 
     # ------------------------------------------------------------ the connection
 

@@ -51,7 +51,12 @@ from colonnade.ports import (
     RequestContext,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import convert_to, decode_as, readable_items
+from colonnade.protocol.codec.decode import (
+    convert_to,
+    decode_as,
+    decode_unchecked,
+    readable_items,
+)
 from colonnade.protocol.exchange import decode_result
 from colonnade.protocol.input_requests import (
     InputCapabilities,
@@ -157,6 +162,7 @@ NO_LOOP = (
     "an event loop colonnade.sync.connect (under trio in trio.to_thread.run_sync)"
 )
 LOG_MESSAGE = "notifications/message"
+CORE_TASK_STATUS = "notifications/tasks/status"
 SUBSCRIBE = "resources/subscribe"
 ROOTS_CHANGED = "notifications/roots/list_changed"
 ELICITATION_COMPLETE = "notifications/elicitation/complete"
@@ -550,6 +556,8 @@ class BaseClient:
 
         row = peer.revision.method(method, self._declared)
         try:
+            if row is not None and row.result is t.ExtGetTaskResult:
+                return decode_unchecked(t.ExtGetTaskResult, raw)  # D69
             if row is not None:
                 return decode_result(row, raw, peer, self._declared)
             return decode_extension(raw, method)
@@ -653,6 +661,10 @@ class BaseClient:
             elif method == PROGRESS:
                 if self._task_requests is not None:
                     self._task_requests.on_progress(notification)
+                return
+            elif method == CORE_TASK_STATUS:
+                if self._task_requests is not None:
+                    self._task_requests.on_status(notification)
                 return
             elif self._extensions is not None and method in self._extensions.handlers:
                 from colonnade.client.extensions import decode_extension_notification

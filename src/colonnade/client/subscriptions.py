@@ -36,9 +36,10 @@ MAX_PENDING = 1000
 # Of their URIs together: one below a subscribed resource may be long.
 MAX_PENDING_CHARS = 1024 * 1024
 
-Kind: TypeAlias = Literal["tools", "prompts", "resources", "resource"]
+Kind: TypeAlias = Literal["tools", "prompts", "resources", "resource", "task"]
 
 UPDATED = "notifications/resources/updated"
+TASK_CHANGED = "notifications/tasks"
 LISTS: dict[str, Kind] = {
     "notifications/tools/list_changed": "tools",
     "notifications/prompts/list_changed": "prompts",
@@ -47,7 +48,8 @@ LISTS: dict[str, Kind] = {
 
 
 class Change(NamedTuple):
-    """What changed: a list (`tools`, `prompts`, `resources`), or the `resource` at `uri`."""
+    """What changed: a list (`tools`, `prompts`, `resources`), or the `resource` at `uri`; for
+    gateways also the `task` of which `uri` is the id."""
 
     kind: Kind
     uri: str | None = None
@@ -102,6 +104,8 @@ class ChangeStream:
                 return bool(wanted.resources_list_changed)
             case "resource":
                 return change.uri is not None and is_covered(change.uri, self.uris)
+            case "task":
+                return change.uri in (wanted.task_ids or ())
 
     def receive(self, notification: NotificationReceived) -> None:
         """Add the change of a notification, if the filter includes it. Raises `Fault`."""
@@ -162,7 +166,8 @@ class ChangeStream:
         """After a gap: add a change for everything in the filter."""
         kinds: tuple[Kind, ...] = ("tools", "prompts", "resources")
         lists = [Change(kind) for kind in kinds]
-        for change in [*lists, *(Change("resource", uri) for uri in sorted(self.uris))]:
+        tasks = [Change("task", id) for id in self.wanted.task_ids or ()]
+        for change in [*lists, *tasks, *(Change("resource", uri) for uri in sorted(self.uris))]:
             if self.wants(change):
                 self.put(change)
 
@@ -249,6 +254,9 @@ def change_from(notification: NotificationReceived) -> Change | None:
     if notification.method.name == UPDATED:
         params = decode_as(t.ResourceUpdatedNotificationParams, notification.params)
         return Change("resource", params.uri)
+    if notification.method.name == TASK_CHANGED:
+        state = decode_as(t.ExtTaskStatusNotificationParams, notification.params)
+        return Change("task", state.task_id)
     kind = LISTS.get(notification.method.name)
     return Change(kind) if kind is not None else None
 

@@ -49,7 +49,7 @@ from colonnade.gateway.input_requests import (
 )
 from colonnade.host.host import Host
 from colonnade.host.view import HostView
-from colonnade.ports import RequestContext, Seal, Service, Store, WrappedRequest
+from colonnade.ports import RequestContext, Seal, Service, Store, TaskRelay, WrappedRequest
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import CallerLost, Exchange
@@ -57,7 +57,7 @@ from colonnade.protocol.input_requests import NO_INPUT, InputCapabilities, neede
 from colonnade.protocol.input_rounds import invalid_request_state, subject_of
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.negotiation import Peer, missing_capability
-from colonnade.protocol.revision import InputRequests
+from colonnade.protocol.revision import InputRequests, Tasks
 from colonnade.server.handlers.tools import error_result
 
 if TYPE_CHECKING:  # loaded with a shared store only
@@ -81,9 +81,12 @@ class ForwardedInput:
     """The caller of a forwarded request, as the host's sessions see it: the server that an earlier
     round came from, if there was one, and the one that requires input now."""
 
-    def __init__(self, in_results: bool, expected: str | None = None) -> None:
+    def __init__(
+        self, in_results: bool, expected: str | None = None, tasks: TaskRelay | None = None
+    ) -> None:
         self._in_results = in_results
         self._expected = expected
+        self.tasks: TaskRelay | None = tasks
         self.server: str = ""
         self.answered: dict[str, Raw] = {}
 
@@ -105,13 +108,15 @@ class ForwardedInput:
 class ForwardedRequest(WrappedRequest):
     """A request of a client on its way to the host."""
 
-    def __init__(self, request: RequestContext, exchange: Exchange, relay: ForwardedInput) -> None:
+    def __init__(
+        self, request: RequestContext, exchange: Exchange, relay: ForwardedInput | None
+    ) -> None:
         super().__init__(request)
         self.exchange: Exchange = exchange
         self._relay = relay
 
     @property
-    def input_relay(self) -> ForwardedInput:
+    def input_relay(self) -> ForwardedInput | None:
         """What takes the input requests of servers."""
         return self._relay
 
@@ -119,7 +124,8 @@ class ForwardedRequest(WrappedRequest):
 class InputBridge:
     """Forwards the requests of clients to a host, with their input requests in both directions.
 
-    `seal` encrypts what clients carry, and `store` has the outcomes of held calls.
+    `seal` encrypts what clients carry, and `store` has the outcomes of held calls. `tasks` returns
+    what hands the task back that a call may become.
     """
 
     def __init__(
@@ -127,11 +133,13 @@ class InputBridge:
         host: Host | HostView,
         seal: Callable[[], Seal],
         store: Callable[[], Store],
+        tasks: Callable[[RequestContext], TaskRelay | None],
         *,
         limits: HeldLimits | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._host = host
+        self._tasks = tasks
         self._seal = seal
         self._clock = clock
         self._states = RequestStateStorage(seal, store)
@@ -173,7 +181,7 @@ class InputBridge:
         if not exchange.method.may_require_input:
             return await self._host.handler(request)
         if exchange.peer.revision.input_requests is InputRequests.AS_REQUEST:
-            relay = ForwardedInput(in_results=False)
+            relay = ForwardedInput(in_results=False, tasks=self._tasks(request))
             try:
                 forwarded = ForwardedRequest(request, exchange, relay)
                 return await self._host.handler(forwarded)
@@ -219,9 +227,9 @@ class InputBridge:
         if strip:
             exchange = exchange_with_round(exchange, given)
         expected = state.server if state is not None and state.kind == "relay" else None
-        relay = ForwardedInput(in_results=True, expected=expected)
+        relay = ForwardedInput(True, expected, self._tasks(request))
         round = state.round if state is not None else 0
-        if expected is None and self._may_be_held(request):
+        if expected is None and self._may_be_held(request, relay):
             own = replace(exchange, deliver=None)
             held = HeldRequest(request, own, relay)
             call = self.held.begin(held, self._host.handler, self._policy_version)
@@ -234,9 +242,9 @@ class InputBridge:
             request.exchange.origin = exchange.origin
         return await self._wrap(result, request, relay, round)
 
-    def _may_be_held(self, request: RequestContext) -> bool:
-        """Whether a server may send input requests of its own while it handles this request, as far
-        as its revision is known."""
+    def _may_be_held(self, request: RequestContext, relay: ForwardedInput) -> bool:
+        """Whether a server may require input while it handles this request, other than in a result,
+        as far as its revision is known: with requests of its own, or in a task that is awaited."""
         peer = request.exchange.peer
         if self._last_peer[0] is not peer:
             self._last_peer = peer, InputCapabilities.of(peer) != NO_INPUT
@@ -245,9 +253,11 @@ class InputBridge:
         target = self._host.input_target(request)
         if target is None:
             return True
-        revision, input = target
+        revision, input, tasks = target
         if input == NO_INPUT:
             return False
+        if tasks is not Tasks.NONE and relay.tasks is None:
+            return True
         client = peer.revision
         return revision is None or input_path(client, revision) is InputPath.HELD
 

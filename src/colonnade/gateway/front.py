@@ -29,7 +29,9 @@ from colonnade.gateway.changes import GatewayChanges
 from colonnade.gateway.manifests import GatewayManifests
 from colonnade.gateway.pages import LISTS, ListPages
 from colonnade.gateway.subscriptions import GatewaySubscriptions
+from colonnade.gateway.tasks import GatewayTasks
 from colonnade.host.host import Host
+from colonnade.host.router import TASK_METHODS
 from colonnade.host.view import HostView
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
@@ -69,8 +71,10 @@ class GatewayFront:
         manifests: GatewayManifests | None,
         error_reporter: ErrorReporter,
         bridge: InputBridge,
+        tasks: GatewayTasks,
     ) -> None:
         self._host = host
+        self._tasks = tasks
         self._bridge = bridge
         self._identity = identity
         self._accepts = accepts
@@ -88,6 +92,8 @@ class GatewayFront:
             "tools/call": self._call_tool,
             "resources/subscribe": subscriptions.subscribe,
             "resources/unsubscribe": subscriptions.unsubscribe,
+            **dict.fromkeys(TASK_METHODS, tasks.handle),
+            "tasks/list": tasks.list,
             **dict.fromkeys(LISTS, self._list),
         }
 
@@ -185,11 +191,7 @@ class GatewayFront:
         if self._host.inspects_results and isinstance(result, t.ListResult):
             # A middleware may show each caller something else (R1029).
             result = replace(result, cache_scope="private")
-        result = self._pages.cut(request, position, result)
-        if isinstance(result, t.ListToolsResult) and any(tool.execution for tool in result.tools):
-            # A gateway has no tasks: it waits for the result of a tool that runs as one.
-            result = _without_execution(result, request.exchange.origin)
-        return result
+        return self._pages.cut(request, position, result)
 
     def _log_failures(self) -> None:
         """Tell the operator which servers cannot be listed, once until they can be: a client is
@@ -221,19 +223,26 @@ class GatewayFront:
             prompts_list_changed=True,
             resources_list_changed=True,
             resource_subscriptions=[],
+            task_ids=[],
         )
         subscription = Subscription(request.exchange, pushed)
         principal, size = request.principal, subscription.held_bytes
         if not self._listen_bytes.reserve(principal, size):
             raise too_many_subscriptions()
-        end, shows = None, None
+        end, shows, feed = None, None, None
         try:
+            task_ids = subscription.agreed.task_ids
+            if task_ids:
+                feed = await self._tasks.listen(request, task_ids)
+                subscription.keep_tasks([id for id in task_ids if id in feed.tasks])
             uris = subscription.agreed.resource_subscriptions
             if uris:
                 agreed, shows, end = await self._subscriptions.listen(request, uris)
                 subscription.keep_resources(agreed)
             listener = Listener(subscription, request)
             self._listeners.add(listener)
+            if feed is not None:
+                feed.start(listener)
             try:
                 sees = self._host.caller_filter(request).shows_servers
                 return await listener.run(self._changes.of(principal, shows, sees))
@@ -242,6 +251,8 @@ class GatewayFront:
         finally:
             if end is not None:
                 end()
+            if feed is not None:
+                feed.close()
             self._listen_bytes.release(principal, size)
 
     def drain(self) -> None:

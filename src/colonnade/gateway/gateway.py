@@ -19,10 +19,15 @@ from colonnade.errors import InvalidArgument
 from colonnade.gateway.bridge import InputBridge
 from colonnade.gateway.changes import GatewayChanges, ServerLists
 from colonnade.gateway.front import GatewayFront
-from colonnade.gateway.identity import gateway_capabilities, gathered_instructions
+from colonnade.gateway.identity import (
+    for_callers,
+    gateway_capabilities,
+    gathered_instructions,
+)
 from colonnade.gateway.manifests import GatewayManifests
 from colonnade.gateway.pages import ListPages
 from colonnade.gateway.subscriptions import GatewaySubscriptions
+from colonnade.gateway.tasks import GatewayTasks
 from colonnade.host.host import Host
 from colonnade.host.runtime import ListChanges
 from colonnade.host.view import HostView
@@ -30,7 +35,7 @@ from colonnade.ports import SERVER_PRINCIPAL, RequestContext, Store
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import Request
 from colonnade.protocol.link.events import NotificationReceived
-from colonnade.protocol.negotiation import Encoders, Identity, Peer
+from colonnade.protocol.negotiation import Callers, Encoders, Identity, Peer
 from colonnade.protocol.revision import EVERY, Revisions
 from colonnade.server.handlers.function import ErrorReporter
 from colonnade.server.handlers.input_rounds import Keys
@@ -123,17 +128,24 @@ class Gateway(RunnableService):
             if store is not None and isinstance(host, Host)
             else None
         )
-        self._bridge = InputBridge(host, lambda: self.keys, lambda: self.store)
+        pages = ListPages(page_size, lambda: self.keys)
+        self._tasks = GatewayTasks(
+            host, lambda: self.keys, lambda: self.store, pages, self._declared, name
+        )
+        self._bridge = InputBridge(
+            host, lambda: self.keys, lambda: self.store, self._tasks.relay_for
+        )
         self._front = GatewayFront(
             host,
             lambda: self.identity,
             self._accepts,
             self.changes,
             self._subscriptions,
-            ListPages(page_size, lambda: self.keys),
+            pages,
             self._manifests,
             ErrorReporter(debug=debug),
             self._bridge,
+            self._tasks,
         )
 
         self.views: dict[str, Gateway] = {
@@ -224,14 +236,24 @@ class Gateway(RunnableService):
             capabilities = gateway_capabilities(known)
             gathered = {} if has_rules else self.host.instructions
             instructions = gathered_instructions(self.instructions, gathered)
-            if self._identity is None or (capabilities, instructions) != (
-                self._identity.capabilities,
+            by_callers = {one: for_callers(capabilities, one) for one in Callers.members()}
+            if self._identity is None or (by_callers, instructions) != (
+                self._identity.by_callers,
                 self._identity.instructions,
             ):
                 self._identity = Identity(
-                    self.info, capabilities, instructions, encoders=self._encoders
+                    self.info,
+                    by_callers[Callers.ANONYMOUS],
+                    instructions,
+                    encoders=self._encoders,
+                    by_callers=by_callers,
                 )
         return self._identity
+
+    def _declared(self) -> t.ServerCapabilities:
+        declared = self.identity.capabilities
+        assert isinstance(declared, t.ServerCapabilities)
+        return declared
 
     def respond(self, request: RequestContext) -> Awaitable[bytes | None]:
         """The encoded response to a request."""
@@ -291,6 +313,7 @@ class Gateway(RunnableService):
             await exit_stack.enter_async_context(self._own_host)
         exit_stack.callback(self.host.watch(self._lists_changed, all_callers=True))
         exit_stack.push_async_callback(self._subscriptions.close)
+        exit_stack.push_async_callback(self._tasks.close)
         if self._manifests is not None:
             await self._manifests.load(SERVER_PRINCIPAL)
             exit_stack.push_async_callback(self._manifests.close)

@@ -519,6 +519,7 @@ class CarriedInput:
     errors that require input are passed on."""
 
     in_results: bool = False
+    tasks: None = None
 
     def check_server(self, server: str) -> None:
         """Nothing: the other replica has."""

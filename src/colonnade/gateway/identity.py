@@ -7,7 +7,10 @@ server; they are gathered only if the operator says so, and bounded.
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from colonnade.protocol import types as t
+from colonnade.protocol.negotiation import Callers
 from colonnade.text import clean
 
 # A page of text for each server, and four pages for all of them: a model reads it with each
@@ -38,7 +41,26 @@ def gateway_capabilities(
         # In 2024-11-05 a server has completions without declaring them.
         completions={} if has("completions") or has("prompts") else None,
         logging={},
+        # Each generation of tasks if a server has it: they are relayed, not translated. The client
+        # of a call that is not known yet is told what may be.
+        tasks=CORE_TASKS if is_open or any(one.tasks is not None for one in found) else None,
+        extensions={t.TASKS_EXTENSION_ID: {}}
+        if is_open or any(t.TASKS_EXTENSION_ID in (one.extensions or ()) for one in found)
+        else None,
     )
+
+
+CORE_TASKS = t.ServerTasksCapability(
+    listing={}, cancel={}, requests=t.ServerTaskRequests(tools=t.TasksOfTools(call={}))
+)
+
+
+def for_callers(capabilities: t.ServerCapabilities, callers: Callers) -> t.ServerCapabilities:
+    """The capabilities that these callers get: those that are not distinguished get no list of
+    tasks (R0580)."""
+    if capabilities.tasks is None or callers is not Callers.ANONYMOUS:
+        return capabilities
+    return replace(capabilities, tasks=replace(capabilities.tasks, listing=None))
 
 
 def gathered_instructions(own: str | None, servers: Mapping[str, str]) -> str | None:

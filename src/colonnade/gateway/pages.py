@@ -64,6 +64,12 @@ class ListPages:
         exchange.request = Request(before.id, before.method, raw_id=before.raw_id)
         return position
 
+    def cursor(self, request: RequestContext, last: str, number: int = 0) -> str:
+        """The cursor of the page after the item of this name."""
+        exchange = request.exchange
+        following = PagePosition(exchange.method.name, exchange.principal, last, number)
+        return self._seal().seal(msgspec.msgpack.encode(following))
+
     def _open(self, cursor: str) -> PagePosition | None:
         if len(cursor) > MAX_CURSOR_CHARACTERS:
             return None
@@ -85,9 +91,7 @@ class ListPages:
             return result
         cursor = None
         if end < len(items):
-            last = getattr(items[end - 1], key)
-            following = PagePosition(method, request.exchange.principal, last, end)
-            cursor = self._seal().seal(msgspec.msgpack.encode(following))
+            cursor = self.cursor(request, getattr(items[end - 1], key), end)
         return replace(result, next_cursor=cursor, **{field: items[start:end]})
 
 

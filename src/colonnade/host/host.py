@@ -30,7 +30,7 @@ from colonnade.host.servers.session import State, Status
 from colonnade.ports import Handler, Middleware, RequestContext, Store
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputCapabilities
-from colonnade.protocol.revision import Revision
+from colonnade.protocol.revision import Revision, Tasks
 
 if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.auth.client.login import Auth
@@ -395,6 +395,12 @@ class Host(HostRequests):
         """Updates of some resources of a server, once it is started."""
         return self._runtime.resource_updates(server, uris, caller, on_update)
 
+    def task_updates(
+        self, server: str, ids: frozenset[str], caller: str, on_update: Callable[[str], None]
+    ) -> "ResourceUpdates":
+        """Changes of some tasks of a server, by their ids there, once it is started."""
+        return self._runtime.task_updates(server, ids, caller, on_update)
+
     def resource_filter(self, request: RequestContext) -> ResourceFilter:
         """Whether the caller of a request may see a resource of a server, by the rules that are
         in force whenever it is asked."""
@@ -451,7 +457,7 @@ class Host(HostRequests):
 
     def input_target(
         self, request: RequestContext
-    ) -> tuple[Revision | None, InputCapabilities] | None:
+    ) -> tuple[Revision | None, InputCapabilities, Tasks] | None:
         """The revision of the server that a call of a client is for, None if it is not known yet,
         and the input requests that it may send to the client. None for a request that has no
         server before it was handled, such as one about a URI."""

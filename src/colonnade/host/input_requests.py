@@ -24,7 +24,7 @@ from msgspec import Raw
 
 from colonnade.client.input_callbacks import elicit_result, sampling_result
 from colonnade.errors import Declined, Fault, FaultKind, LocalProtocolError, RemoteError
-from colonnade.host.servers.session import SendInputRequest
+from colonnade.host.servers.session import SendInputRequest, may_be_asked
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import (
@@ -219,7 +219,7 @@ def input_request_sender(server: str) -> SendInputRequest:
 
     async def send(contexts: tuple[RequestContext, ...], request: InputRequest) -> Raw:
         # A list is made by the host itself, so there is no caller to send anything to.
-        calls = tuple(context for context in contexts if context.exchange.method.may_require_input)
+        calls = tuple(context for context in contexts if may_be_asked(context))
         if not calls:
             raise _refusal("no call is in flight that this input request could belong to")
         # All are of one caller; the latest is the most likely.

@@ -1,4 +1,5 @@
-"""Updates of resources: one subscription to some resources of one server, for one caller.
+"""Updates of resources: one subscription to some resources of one server, for one caller; the same
+of tasks.
 
     updates = ResourceUpdates(runtime.session, "files", {"file:///a"}, make_request, on_update)
     agreed = await updates.start()
@@ -15,10 +16,11 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
 
-from colonnade.client.subscriptions import MAX_TRIES, retry_delay_s
+from colonnade.client.subscriptions import MAX_TRIES, ChangeStream, retry_delay_s
 from colonnade.errors import ColonnadeError, Fault, FaultKind
 from colonnade.host.servers.session import SessionCall
 from colonnade.ports import RequestContext
+from colonnade.protocol import types as t
 from colonnade.protocol.revision import ChangeNotifications
 
 log: logging.Logger = logging.getLogger("colonnade.host")
@@ -91,11 +93,33 @@ class ResourceUpdates:
                 raise Fault(FaultKind.METHOD_NOT_FOUND, message)
             async with client.listen(resources=sorted(self._uris)) as changes:
                 found = self._uris.intersection(changes.agreed.resource_subscriptions or ())
-                if not agreed.done():
-                    agreed.set_result(found)
-                else:
-                    for uri in sorted(found):  # some may have been missed
-                        self._on_update(uri)
-                async for change in changes:
-                    if change.uri is not None:
-                        self._on_update(change.uri)
+                await self._pass_on(changes, found, agreed)
+
+    async def _pass_on(
+        self,
+        changes: ChangeStream,
+        found: frozenset[str],
+        agreed: "asyncio.Future[frozenset[str]]",
+    ) -> None:
+        if not agreed.done():
+            agreed.set_result(found)
+        else:
+            for uri in sorted(found):  # some may have been missed
+                self._on_update(uri)
+        async for change in changes:
+            if change.uri is not None:
+                self._on_update(change.uri)
+
+
+class TaskUpdates(ResourceUpdates):
+    """Calls `on_update` with the id of each task of the extension that has changed."""
+
+    async def _subscribe(self, agreed: "asyncio.Future[frozenset[str]]") -> None:
+        async with self._open_session(self._server, self._make_request()) as call:
+            call.is_background = True
+            if t.TASKS_EXTENSION_ID not in call.client.peer.extensions:
+                message = f"server {self._server!r} sends no states of tasks"
+                raise Fault(FaultKind.METHOD_NOT_FOUND, message)
+            async with call.client.listen_to_tasks(sorted(self._uris)) as changes:
+                found = self._uris.intersection(changes.agreed.task_ids or ())
+                await self._pass_on(changes, found, agreed)

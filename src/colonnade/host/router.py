@@ -66,6 +66,7 @@ if TYPE_CHECKING:  # most calls have no input requests, and many hosts no policy
     from colonnade.host.input_requests import InputRequestHandler
     from colonnade.host.policy.guard import PolicyGuard
     from colonnade.host.policy.items import GuardedItem
+    from colonnade.host.task_relay import RelayedCall
     from colonnade.host.tasks import HostTask
     from colonnade.protocol.input_requests import InputRequest
 
@@ -204,6 +205,7 @@ CALL = "tools/call"
 GET_PROMPT = "prompts/get"
 COMPLETE = "completion/complete"
 GET_TASK = "tasks/get"
+TASK_METHODS = (GET_TASK, "tasks/update", "tasks/cancel", "tasks/result")
 SUBSCRIBE = "resources/subscribe"
 # Logins of its caller that one request waits for: a login, and a step-up.
 MAX_CONNECTS = 2
@@ -262,7 +264,7 @@ class HostRouter:
             "resources/templates/list": self._list_templates,
             "resources/read": self._read_resource,
             COMPLETE: self._complete,
-            GET_TASK: self._task_outcome,
+            **dict.fromkeys(TASK_METHODS, self._about_task),
             SUBSCRIBE: self._find_subscribed,
         }
 
@@ -324,7 +326,12 @@ class HostRouter:
         self, request: RequestContext, options: LocalOptions | None
     ) -> HostResult:
         lists, hints = await self._gather(request, "tools", options)
-        return HostResult(t.ListToolsResult(tools=_items(lists), **hints), lists)
+        tools = _items(lists)
+        if options is None and any(tool.execution is not None for tool in tools):
+            from colonnade.host.task_relay import with_task_support
+
+            tools = with_task_support(tools, self._current(), request.exchange.principal)
+        return HostResult(t.ListToolsResult(tools=tools, **hints), lists)
 
     async def _list_prompts(
         self, request: RequestContext, options: LocalOptions | None
@@ -393,14 +400,25 @@ class HostRouter:
             if given is not None:
                 forwarded = _with_round(forwarded, given, context)
             listings = server.listings(caller)
+            call = None
             if options is None:
                 find = partial(listings.tool, own)
                 context.exchange.origin = ResultOrigin(server.key, find_tool=find)
+                relay = context.input_relay
+                if relay is not None and relay.tasks is not None:
+                    from colonnade.host.task_relay import RelayedCall
+
+                    call = RelayedCall(relay.tasks, server, find(), own, context.exchange)
+                    if call.wants_task and given is not None:
+                        forwarded = replace(forwarded, task=given.task)
             if self.guard is None:
-                result = await _forward(context, options, server, CALL, forwarded)
+                result = await _forward(context, options, server, CALL, forwarded, call=call)
                 return HostResult(result, (), (listings, own))
             item = self.guard.named_item(CALL, "tool", own, server, arguments)
-            found = await self._guarded(context, options, server, item, forwarded, ("tools", name))
+            if call is not None:
+                call.on_task = _recorded(call.on_task, self.guard, context)
+            named: tuple[Nameable, str] = "tools", name
+            found = await self._guarded(context, options, server, item, forwarded, named, call)
             return HostResult(found.result, (), (listings, own), found.untouched)
         finally:
             server.release()
@@ -413,9 +431,10 @@ class HostRouter:
         item: "GuardedItem",
         params: t.RequestParams,
         named: tuple[Nameable, str] | None = None,
+        relayed: "RelayedCall | None" = None,
     ) -> HostResult:
         """Forward a request if the guard allows it. `named` is the kind and the name that the
-        caller used; without it the item has a URI."""
+        caller used; without it the item has a URI. `relayed` is a call that may become a task."""
         guard = self.guard
         assert guard is not None
         if params.meta and (sent := unreserved_meta(params.meta)):
@@ -429,7 +448,9 @@ class HostRouter:
         def send(before_send: BeforeSend) -> Awaitable[t.ProtocolType]:
             contain = guard.contain(server.key)
             words = contain.text if contain is not None else None
-            return _forward(context, options, server, item.method, params, before_send, words)
+            return _forward(
+                context, options, server, item.method, params, before_send, words, relayed
+            )
 
         def unknown() -> Fault:
             if named is None:
@@ -440,13 +461,42 @@ class HostRouter:
         result, untouched = await guard.run(context, server, item, send, unknown)
         return HostResult(result, untouched=untouched)
 
-    async def _task_outcome(
+    async def _about_task(
         self, request: RequestContext, options: LocalOptions | None
     ) -> HostResult:
+        """A request about a task: of this program, or of a caller whom a gateway forwards for."""
+        if options is not None and options.task is not None:
+            return await self._task_outcome(request, options.task)
+        relay = request.input_relay
+        target = relay.tasks.target if relay is not None and relay.tasks is not None else None
+        if target is None or relay is None or relay.tasks is None:
+            method = request.exchange.method.name
+            raise Fault(FaultKind.METHOD_NOT_FOUND, f"method not found: {method}")
+        from colonnade.host.task_relay import RelayedTask, unknown_task
+
+        try:
+            server = self._current().server(target.server, self._view(request))
+        except Fault:
+            raise unknown_task() from None
+        forward = partial(_forward, request, None, server)
+        task = RelayedTask(request, relay.tasks.task_id, target, forward)
+        server.hold()
+        try:
+            if self.guard is None:
+                return HostResult(task.with_id(await task.send()))
+            guard, method = self.guard, request.exchange.method.name
+            item = guard.named_item(method, "tool", target.tool, server, NOTHING)
+
+            def send(before_send: BeforeSend) -> Awaitable[t.ProtocolType]:
+                return task.send(before_send, guard.contain(server.key))
+
+            result, untouched = await guard.run(request, server, item, send, unknown_task)
+            return HostResult(task.with_id(result), untouched=untouched)
+        finally:
+            server.release()
+
+    async def _task_outcome(self, request: RequestContext, task: "HostTask") -> HostResult:
         """The result of the call that became a task of this program."""
-        if options is None or options.task is None:
-            raise Fault(FaultKind.METHOD_NOT_FOUND, f"method not found: {GET_TASK}")
-        task = options.task
         if self.guard is not None:
             return await self._guarded_outcome(request, task, self.guard)
         result, own = await task.outcome()
@@ -683,7 +733,11 @@ async def _forward(
     params: t.RequestParams,
     before_send: BeforeSend | None = None,
     contain: Callable[[str], str] | None = None,
+    call: "RelayedCall | None" = None,
+    *,
+    timeout_s: float | None = None,
 ) -> t.ProtocolType:
+    """Forward a request. `call` is one that may become a task, which is handed back then."""
     origin = None
     if options is None:  # the result is passed on to a client that connected
         origin = request.exchange.origin = request.exchange.origin or ResultOrigin(server.key)
@@ -696,10 +750,10 @@ async def _forward(
             request,
             method,
             params,
-            timeout_s=options.timeout_s,
+            timeout_s=options.timeout_s if timeout_s is None else timeout_s,
             on_progress=_progress_forwarder(request, contain),
-            wants_task=options.wants_task,
-            on_task=options.on_task,
+            wants_task=options.wants_task if call is None else call.wants_task,
+            on_task=options.on_task if call is None else call.on_task,
             before_send=before_send,
             origin=origin,
         )
@@ -713,6 +767,8 @@ async def _forward(
         if origin is not None:
             origin.outcome = error
         raise
+    if call is not None and call.task is not None:
+        result = await call.hand_back(call.task, contain)
     passed = without_server_info(result)
     if origin is not None:
         origin.settle(result, passed)

@@ -55,7 +55,7 @@ from colonnade.protocol.input_requests import NO_INPUT, InputCapabilities, Input
 from colonnade.protocol.input_requests import InputRequestKind as InputKind
 from colonnade.protocol.json_checks import DECODE_ERRORS
 from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.revision import Revision
+from colonnade.protocol.revision import Revision, Tasks
 
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
@@ -166,7 +166,7 @@ class HostRuntime:
 
     def input_target(
         self, request: RequestContext, generation: Generation | None = None
-    ) -> tuple[Revision | None, InputCapabilities] | None:
+    ) -> tuple[Revision | None, InputCapabilities, Tasks] | None:
         """See `Host.input_target`; `generation` has some of the servers, for a view."""
         kind = NAMED.get(request.exchange.method.name)
         if kind is None:
@@ -176,8 +176,8 @@ class HostRuntime:
         try:
             server = generation.server_for(kind, name, caller, self.view(request))
         except Fault:  # there is no such server, which the router says
-            return None, NO_INPUT
-        return server.supervisor.input_target(request)
+            return None, NO_INPUT, Tasks.NONE
+        return *server.supervisor.input_target(request), server.tasks
 
     def client_handler(self, router: HostRouter) -> Handler:
         """The handler of requests of clients that connected."""
@@ -341,6 +341,17 @@ class HostRuntime:
             return self._list_request("resources/list", caller)
 
         return ResourceUpdates(self._followed_session, server, uris, make_request, on_update)
+
+    def task_updates(
+        self, server: str, ids: frozenset[str], caller: str, on_update: Callable[[str], None]
+    ) -> "ResourceUpdates":
+        """Changes of some tasks of a server, for a caller."""
+        from colonnade.host.resource_updates import TaskUpdates
+
+        def make_request() -> RequestContext:
+            return self._list_request("tools/list", caller)
+
+        return TaskUpdates(self._followed_session, server, ids, make_request, on_update)
 
     @asynccontextmanager
     async def _followed_session(

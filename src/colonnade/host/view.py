@@ -21,7 +21,7 @@ from colonnade.host.servers.generation import Generation
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputCapabilities
-from colonnade.protocol.revision import Revision
+from colonnade.protocol.revision import Revision, Tasks
 from colonnade.text import closest
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class HostView:
 
     def input_target(
         self, request: RequestContext
-    ) -> tuple[Revision | None, InputCapabilities] | None:
+    ) -> tuple[Revision | None, InputCapabilities, Tasks] | None:
         """See `Host.input_target`."""
         return self._runtime.input_target(request, self._generation())
 
@@ -139,6 +139,12 @@ class HostView:
     ) -> "ResourceUpdates":
         """See `Host.resource_updates`."""
         return self._runtime.resource_updates(server, uris, caller, on_update)
+
+    def task_updates(
+        self, server: str, ids: frozenset[str], caller: str, on_update: Callable[[str], None]
+    ) -> "ResourceUpdates":
+        """Changes of some tasks of a server, by their ids there, once it is started."""
+        return self._runtime.task_updates(server, ids, caller, on_update)
 
     def resource_filter(self, request: RequestContext) -> ResourceFilter:
         """See `Host.resource_filter`."""

@@ -131,12 +131,15 @@ class Listener:
         self._ended: str | None = None
         # Set while the subscription is acknowledged and nothing is pending.
         self._idle: asyncio.Future[None] | None = None
+        # Nothing is sent before that.
+        self.acknowledged: asyncio.Event = asyncio.Event()
 
     async def run(self, changes: "ChangeSource") -> t.ProtocolType:
         """Acknowledge, then send notifications until one side ends the subscription."""
         unwatch = changes.watch(self.on_change)
         try:
             await self._acknowledge()
+            self.acknowledged.set()
             while self._ended is None:
                 if not self._waiting:
                     self._idle = asyncio.get_running_loop().create_future()

@@ -121,7 +121,9 @@ def run_http(ways: Sequence[tuple[Peer, Revision]], upstreams: Sequence[Upstream
                     run = play(peer, era, upstream, address)
                     cells = judge(run, peer, era, upstream)
                     row.append(Pair(named(peer, era), str(upstream), cells))
-                print(f"{named(peer, era):<{HEAD}}" + " ".join(pair.word for pair in row), flush=True)
+                print(
+                    f"{named(peer, era):<{HEAD}}" + " ".join(pair.word for pair in row), flush=True
+                )
                 pairs += row
     ended = Cell("ok") if ending.server_ended == 0 else Cell("FAILED", ending.errors)
     pairs[-1].cells["the gateway ends"] = ended

@@ -22,6 +22,7 @@ from colonnade.client.client import Client
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.gateway.held_calls import HeldLimits
 from colonnade.host.config.settings import ServerEntry, Settings
+from colonnade.host.policy.approvals.inbox import Inbox
 from colonnade.host.policy.rules.rules import Policy
 from colonnade.ports import Store
 from colonnade.protocol import types as t
@@ -120,6 +121,7 @@ class Cell:
         self.front: list[RecordedWire] = []
         self.back: list[RecordedWire] = []
         self.ends: list[End] = []
+        self.entries: dict[str, ServerEntry] = {}
         self.stack: AsyncExitStack = AsyncExitStack()
 
     async def connect(
@@ -129,6 +131,7 @@ class Cell:
         revision: str | None = None,
         principal: str = "",
         session: str | None = None,
+        tasks: bool = False,
         **options: Any,
     ) -> Client:
         """Another client of the gateway; `session` is the id of its session, as over HTTP."""
@@ -138,7 +141,7 @@ class Cell:
         duplex = serve_end(far, self.gateway, principal=principal)
         if session is not None:
             duplex.network = replace(duplex.network, session_id=session)
-        client = Client(near.open_conversation, answers, info=INFO, tasks=False, **options)
+        client = Client(near.open_conversation, answers, info=INFO, tasks=tasks, **options)
         await client.open(wire.revision)
         self.stack.push_async_callback(client.close)
         return client
@@ -184,6 +187,7 @@ async def recorded(
     keys: Iterable[bytes] = (),
     policy: Policy | None = None,
     page_size: int = PAGE_SIZE,
+    inbox: Inbox | None = None,
     **settings: Any,
 ) -> AsyncGenerator[Cell]:
     """A gateway in front of one server, `s`; the settings are those of the server."""
@@ -200,13 +204,14 @@ async def recorded(
 
     given = Settings(revision=upstream, **settings)
     entry = ServerEntry(key="s", resolve=resolve, fingerprint="s", settings=given)
-    async with server_started(server), Host({"s": entry}, policy=policy) as host:
+    async with server_started(server), Host({"s": entry}, policy=policy, inbox=inbox) as host:
         gateway = Gateway(host, store=store, keys=keys, page_size=page_size)
         if limits is not None:
             gateway._bridge.held.limits = limits
         if clock is not None:
             gateway._bridge._clock = gateway._bridge.held.clock = clock
         cell = Cell(gateway, host, downstream, upstream)
+        cell.entries = {"s": entry}
         cells.append(cell)
         await gateway.start()
         try:

@@ -93,6 +93,8 @@ class TaskRequests:
         # The latest progress of tasks that are not followed, or not yet: it may arrive right after
         # the response with the id of its task.
         self._early: dict[str, t.ProgressNotificationParams] = {}
+        # Called when the server sends a status of a task, by its id.
+        self._on_status: dict[str, Callable[[], None]] = {}
         # Calls that were cancelled before the id of their task was known.
         self._abandoned: set[asyncio.Task[None]] = set()
 
@@ -192,7 +194,7 @@ class TaskRequests:
             name=params.name,
             arguments=params.arguments,
             meta=params.meta,
-            task=t.TaskMetadata(),
+            task=params.task or t.TaskMetadata(),
         )
         work = self.connection.request(CALL, task_params, timeout_s, on_progress, headers)
         pending = asyncio.get_running_loop().create_task(work)
@@ -265,6 +267,27 @@ class TaskRequests:
         while len(self._early) >= MAX_EARLY:
             del self._early[next(iter(self._early))]
         self._early[related.task_id] = params
+
+    def watch(
+        self, task_id: str, on_status: Callable[[], None], on_progress: "TaskProgress"
+    ) -> Callable[[], None]:
+        """Call these with what the session sends about a task, until the returned function is
+        called."""
+        self._on_status[task_id] = on_status
+        self.watch_progress(task_id, on_progress)
+
+        def unwatch() -> None:
+            self._on_status.pop(task_id, None)
+            self.unwatch_progress(task_id)
+
+        return unwatch
+
+    def on_status(self, notification: NotificationReceived) -> None:
+        """Pass on that a status of a task was sent. Raises `Fault`."""
+        params = decode_as(t.TaskStatusNotificationParams, notification.params)
+        watcher = self._on_status.get(params.task_id)
+        if watcher is not None:
+            watcher()
 
     # ------------------------------------------------------------ subscriptions
 

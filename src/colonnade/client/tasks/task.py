@@ -38,6 +38,7 @@ from colonnade.errors import (
     TaskEnded,
     TimedOut,
 )
+from colonnade.ports import ProgressCallback
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.link.in_flight import MAX_PAUSED_S
@@ -102,6 +103,8 @@ class ClientTask:
         self.tool = tool
         # The text for a model until there is a result, if the server sent one.
         self.immediate_response: str | None = None
+        # What the server returned for the call, if this is the task that it has become.
+        self.created: t.ProtocolType | None = None
         self._requests = requests
         self._make_result = make_result
         self._timeout_s = timeout_s
@@ -182,6 +185,13 @@ class ClientTask:
         """Whether the task has ended, as far as is known."""
         ended = self._state is not None and self._state.ended
         return ended or self._outcome is not None
+
+    def watch(
+        self, on_status: Callable[[], None], on_progress: ProgressCallback
+    ) -> Callable[[], None]:
+        """Call these when the server sends a status or progress of it, until the returned function
+        is called: for gateways. Nothing is polled, and it is not said what the status is."""
+        return self._requests.watch(self._task_id, on_status, on_progress)
 
     # ------------------------------------------------------------ following
 

@@ -204,6 +204,8 @@ class PolicyGuard:
                     self._admission.rounds.keep(
                         steps.request, steps.decision, steps.consent, result.request_state
                     )
+            elif isinstance(result, t.ExtGetTaskResult) and result.input_requests:
+                await self._input.review_task(server.entry, context, result)
             steps.returned(result)
         except HiddenNow as hidden:
             steps.abandoned(hidden)

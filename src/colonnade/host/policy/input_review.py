@@ -4,6 +4,7 @@ Rules: an input request belongs to the call that it is sent in, and passes the s
 person must see is shown before the server has it.
 """
 
+import hashlib
 import logging
 from typing import Any
 
@@ -37,6 +38,9 @@ from colonnade.protocol.revision import NEWEST
 
 log: logging.Logger = logging.getLogger("colonnade.host")
 
+# Input requests of tasks that are remembered: those of some hundred tasks at a time.
+MAX_REVIEWED_TASKS = 1000
+
 
 class InputReview:
     """Decides about the input requests of servers, for one host."""
@@ -54,6 +58,8 @@ class InputReview:
         self._containment = containment
         # This program as a client, if the inbox answers the forms and URLs that are for it.
         self.form_peers: tuple[Peer, ...] = ()
+        # Digests of the input requests of tasks that were admitted.
+        self._reviewed_tasks: dict[bytes, None] = {}
 
     async def review_roots(
         self,
@@ -168,6 +174,21 @@ class InputReview:
                 steps.abandoned(error)
                 raise
             steps.returned(result)
+
+    async def review_task(
+        self, entry: ServerEntry, context: RequestContext, state: t.ExtGetTaskResult
+    ) -> None:
+        """The same for the input requests of a task, each once: its state is read again and
+        again."""
+        for key, one in (state.input_requests or {}).items():
+            known = encode([entry.key, context.exchange.principal, state.task_id, key, one])
+            digest = hashlib.sha256(known + self._decisions.version.encode()).digest()
+            if digest not in self._reviewed_tasks:
+                required = t.InputRequiredResult(input_requests={key: one})
+                await self.review_relayed(entry, context, required)
+                self._reviewed_tasks[digest] = None
+                if len(self._reviewed_tasks) > MAX_REVIEWED_TASKS:
+                    del self._reviewed_tasks[next(iter(self._reviewed_tasks))]
 
     def _input_policy_request(
         self, entry: ServerEntry, context: RequestContext | None, input_request: InputRequest

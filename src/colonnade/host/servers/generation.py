@@ -51,7 +51,8 @@ from colonnade.host.servers.session import HostedSession, SessionCall
 from colonnade.host.servers.supervisor import DRAIN_S, ServerSupervisor
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
-from colonnade.protocol.revision import ChangeNotifications, OutputRoot
+from colonnade.protocol.methods import declares
+from colonnade.protocol.revision import ChangeNotifications, OutputRoot, Tasks
 from colonnade.protocol.schema.error_messages import truncate
 from colonnade.protocol.uritemplate import UriTemplate
 from colonnade.text import close_matches, closest
@@ -228,6 +229,17 @@ class HostedServer:
     def is_common(self) -> bool:
         """Whether all callers see the same lists, as far as is known."""
         return self._is_common
+
+    @property
+    def tasks(self) -> Tasks:
+        """The tasks that it has, as far as is known. It has declared only what its revision
+        defines."""
+        offered = self.capabilities
+        if offered is None:
+            return Tasks.NONE
+        if t.TASKS_EXTENSION_ID in (offered.extensions or ()):
+            return Tasks.EXTENSION
+        return Tasks.CORE if declares(offered, "tasks.requests.tools.call") else Tasks.NONE
 
     def owns(self, uri: str) -> bool:
         """Whether the configuration says that a URI is its own."""

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
@@ -72,12 +72,14 @@ from colonnade.protocol.input_requests import (
     InputCapabilities,
     InputRequest,
     InputRequestKind,
+    checked_input_requests,
     input_requests_in,
     retry_params,
 )
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.handshake import Phase
+from colonnade.protocol.link.in_flight import MAX_PAUSED_S
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.revision import InputRequests, LogControl
 from colonnade.transport.duplex import Duplex
@@ -138,6 +140,10 @@ if TYPE_CHECKING:
 CALLER_LOST: Final = {"callerLost": True}
 # For roots that a server requests while there is no call: no user has to decide.
 OUTSIDE_S = 10.0
+# Input requests of tasks that a session remembers: those of some hundred tasks at a time.
+MAX_TASK_INPUT = 1000
+UPDATE_TASK = "tasks/update"
+
 # How long a result waits for the progress callbacks of its call.
 FINAL_PROGRESS_S = 1.0
 
@@ -168,6 +174,39 @@ def reads_list(request: RequestContext) -> bool:
     """Whether a request reads a list, which the host keeps for all clients of a principal."""
     result = request.exchange.method.result
     return result is not None and result.is_list_page
+
+
+# Its input requests arrive while it is open, in the revision whose core has tasks.
+TASK_RESULT = "tasks/result"
+
+
+def may_be_asked(request: RequestContext) -> bool:
+    """Whether an input request may belong to a request; not to a list, which the host makes."""
+    method = request.exchange.method
+    return method.may_require_input or method.name == TASK_RESULT
+
+
+def task_of(request: RequestContext) -> str | None:
+    """The id of the task, at its server, that a forwarded request is about."""
+    tasks = request.input_relay.tasks if request.input_relay is not None else None
+    return tasks.target.task_id if tasks is not None and tasks.target is not None else None
+
+
+def _related_task(request: InputRequest) -> str | None:
+    """The id of the task that an input request names."""
+    meta: dict[str, Any] = request.params.meta or {}
+    related: Any = meta.get(t.RELATED_TASK_KEY)
+    id: object = cast("dict[str, object]", related).get("taskId") if related else None
+    return id if isinstance(id, str) else None
+
+
+def _with_task(request: InputRequest, id: str | None) -> InputRequest:
+    """The same input request, of the task with this id; None for no task."""
+    meta: dict[str, Any] = dict(request.params.meta or {})
+    meta.pop(t.RELATED_TASK_KEY, None)
+    if id is not None:
+        meta[t.RELATED_TASK_KEY] = {"taskId": id}
+    return InputRequest(replace(request.params, meta=meta or None))
 
 
 async def send_to_latest_call(contexts: tuple[RequestContext, ...], request: InputRequest) -> Raw:
@@ -367,6 +406,8 @@ class SessionInputRequests(InputCallbacks):
         self._last_principal = ""
         # The session of the client that has notified of a change since, and its principal.
         self.changed_in: tuple[Session, str] | None = None
+        # Input requests of tasks that wait for a request about their task.
+        self._arrivals: list[asyncio.Future[None]] = []
 
     @property
     def capabilities(self) -> t.ClientCapabilities:
@@ -380,8 +421,45 @@ class SessionInputRequests(InputCallbacks):
         return self.roots is not None
 
     async def respond(self, request: InputRequest) -> AnyInputResponse:
-        """Return the result from the caller of the calls that are in flight now."""
-        return await self.for_calls(request, tuple(self._calls()))
+        """Return the result from the caller of the calls that are in flight now. One that names its
+        task belongs to a request about that task, and waits for it."""
+        task = _related_task(request)
+        if task is None:
+            return await self.for_calls(request, tuple(self._calls()))
+        calls = await self._calls_about(task)
+        relay = calls[-1].context.input_relay if calls else None
+        is_known = bool(calls) and task_of(calls[-1].context) == task
+        known = relay.tasks.task_id if relay is not None and relay.tasks and is_known else None
+        return await self.for_calls(_with_task(request, known), calls)
+
+    async def _calls_about(self, task: str) -> tuple["SessionCall", ...]:
+        """The requests in flight that carry the input requests of a task; the calls in flight, if
+        there are none: one of them waits for the task. Without both, the next request about the
+        task; none if there is none for too long."""
+        limit = asyncio.timeout(MAX_PAUSED_S)
+        try:
+            async with limit:
+                while True:
+                    calls = tuple(self._calls())
+                    asked = [call for call in calls if call.may_be_asked]
+                    own = tuple(call for call in asked if task_of(call.context) == task)
+                    other = tuple(call for call in asked if task_of(call.context) is None)
+                    if own or other:
+                        return own or other
+                    arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                    self._arrivals.append(arrival)
+                    await arrival
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return ()
+
+    def call_added(self) -> None:
+        """There is another call in flight."""
+        arrivals, self._arrivals = self._arrivals, []
+        for arrival in arrivals:
+            if not arrival.done():
+                arrival.set_result(None)
 
     async def for_calls(
         self, request: InputRequest, session_calls: tuple["SessionCall", ...]
@@ -518,9 +596,7 @@ def _advertised(params: Any) -> Any:
 class SessionCall:
     """One call on a session, from when it was given the session until it is done."""
 
-    def __init__(
-        self, session: "HostedSession", request: RequestContext, key: CallerKey
-    ) -> None:
+    def __init__(self, session: "HostedSession", request: RequestContext, key: CallerKey) -> None:
         self.session: HostedSession = session
         self.context: RequestContext = request
         # The session of its client.
@@ -578,6 +654,8 @@ class SessionCall:
             result = await send(params)
             if relay is not None and isinstance(result, t.InputRequiredResult):
                 result = await self._relay(result, relay, params, send)
+            elif relay is not None and isinstance(result, t.ExtGetTaskResult):
+                result = await self._relay_state(result)
         except ChannelError as error:
             self.session.on(SessionEvent.RESPONSE_MISSING)
             if self.session.served_several:
@@ -658,10 +736,41 @@ class SessionCall:
             return result
         return replace(result, input_requests=rest)
 
+    async def _relay_state(self, state: t.ExtGetTaskResult) -> t.ExtGetTaskResult:
+        """The state of a task for the caller, without the input requests that the host answers."""
+        if not state.input_requests:
+            return state
+        required = t.InputRequiredResult(input_requests=state.input_requests)
+        own, client = self.session.input_requests, self.client
+        try:
+            declared = self.input.declared_in(own.capabilities)
+            checked_input_requests(required, declared, client.peer.revision)
+        except Fault as fault:
+            message = f"a task requires input that its caller does not support: {fault.message}"
+            raise RemoteProtocolError(message).with_server(client.name) from None
+        answered = await self._answer_roots(required)
+        rest = {key: one for key, one in state.input_requests.items() if key not in answered}
+        for key, request in rest.items():
+            is_new = self.session.note_task_input(state.task_id, key)
+            if is_new and isinstance(request, t.CreateMessageRequest):
+                try:
+                    own.count_sample(self.context.exchange.principal)
+                except Fault as fault:
+                    raise Refused(fault.message).with_server(client.name) from None
+        if not answered:
+            return state
+        from colonnade.protocol.tasks.client import update_task_params  # on use: few are asked so
+
+        encoder = client.conversation.link.encoder(client.peer.revision)
+        given = update_task_params(state.task_id, state.input_requests, answered, encoder)
+        await client.ask(UPDATE_TASK, given, answers=self)
+        status: t.TaskStatus = "input_required" if rest else "working"
+        return replace(state, status=status, input_requests=rest or None)
+
     @property
     def may_be_asked(self) -> bool:
-        """Whether an input request may belong to it; not for a list, which the host makes."""
-        return self.context.exchange.method.may_require_input
+        """Whether an input request may belong to it."""
+        return may_be_asked(self.context)
 
     async def _complete_url_elicitations(self, asked_again: Collection[str] = ()) -> None:
         """Notify the caller that URL elicitations are complete: the server has gone on after them.
@@ -752,6 +861,8 @@ class HostedSession:
         self.reviews: dict[str, tuple[object, float]] = {}
         # How often they may have changed: a list that was read meanwhile is not current.
         self.list_changes: int = 0
+        # The input requests of tasks that were passed on: a state is read again and again.
+        self._task_input: dict[tuple[str, str], None] = {}
         self.opened_at: float = 0.0
         self.idle_since: float = 0.0
         self.timer: asyncio.TimerHandle | None = None
@@ -875,6 +986,7 @@ class HostedSession:
             self._client_session = (session, principal) if session is not None else None
         call = SessionCall(self, request, key)
         self.calls[call] = None
+        self.input_requests.call_added()
         return call
 
     def remove_call(self, call: SessionCall, now: float) -> None:
@@ -884,6 +996,15 @@ class HostedSession:
         for pending in call.input_requests:
             if not any(pending in other.input_requests for other in self.calls):
                 pending.cancel()
+
+    def note_task_input(self, task: str, key: str) -> bool:
+        """Note an input request of a task; whether it is the first time, as far as is known."""
+        if (task, key) in self._task_input:
+            return False
+        self._task_input[task, key] = None
+        if len(self._task_input) > MAX_TASK_INPUT:
+            del self._task_input[next(iter(self._task_input))]
+        return True
 
     # ------------------------------------------------------------ output of the server
 

@@ -1,0 +1,129 @@
+"""The policy of a host holds for tasks that cross a gateway."""
+
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from colonnade import Policy, RemoteError, Rule
+from colonnade.client.client import Client
+from colonnade.client.input_callbacks import InputCallbacks
+from colonnade.host.policy.approvals.inbox import Inbox, InboxAnswer, InboxItem
+from colonnade.protocol import types as t
+from colonnade.protocol.jsonrpc import encode
+from colonnade.protocol.methods import Side
+from gateway.press import Press, about, ids_of, pages
+from gateway.recorded import NEW, OLD, Cell, recorded
+from live import live, until
+
+ALLOW = Policy(default="allow")
+BAD, SHOWN = "x\u202ey", "x\\u202ey"
+
+
+async def connected(cell: Cell) -> Client:
+    return await cell.connect(InputCallbacks(on_elicit=pages), principal="ada", tasks=True)
+
+
+@pytest.mark.parametrize("date", [OLD, NEW])
+@live
+async def test_a_task_is_asked_about_its_call_once(date: str) -> None:
+    """A rule that asks a person holds for the call, not for each request about its task."""
+    press = Press()
+    async with recorded(press.server, upstream=date, downstream=date, policy=ALLOW) as cell:
+        client = await connected(cell)
+        await client.start_task("s__book")
+        given, _ = ids_of(cell)
+        cell.host._own_policy = Policy([Rule("ask", tools="s__book")], default="allow")
+        await cell.host.reload(cell.entries)
+        requests = about(client, given)
+        await client.ask("tasks/get", requests["tasks/get"])
+        await client.ask("tasks/cancel", requests["tasks/cancel"])
+        await press.cancelled.wait()
+
+
+@live
+async def test_a_denied_input_request_of_a_task_is_not_shown() -> None:
+    press = Press()
+    policy = Policy([Rule("deny", requests="elicitation")], default="allow")
+    async with recorded(press.server, upstream=NEW, downstream=NEW, policy=policy) as cell:
+        client = await connected(cell)
+        await client.start_task("s__ask")
+        given, _ = ids_of(cell)
+        words, status = "", ""
+        while not words and status != "input_required":
+            try:
+                state: Any = await client.ask("tasks/get", t.ExtGetTaskRequestParams(task_id=given))
+                status = state.status
+            except RemoteError as error:
+                words = error.message
+        assert "policy denies" in words
+        assert "How many pages" not in encode(cell.client_wire.frames).decode()
+
+
+@live
+async def test_an_input_request_of_a_task_is_asked_about_once() -> None:
+    press, seen = Press(), list[str]()
+
+    def on_item(item: InboxItem) -> InboxAnswer:
+        seen.append(item.method)
+        return InboxAnswer(action="accept")
+
+    policy = Policy([Rule("ask", requests="elicitation")], default="allow")
+    inbox = Inbox(on_item=on_item)
+    async with recorded(
+        press.server, upstream=NEW, downstream=NEW, policy=policy, inbox=inbox
+    ) as cell:
+        client = await connected(cell)
+        await client.start_task("s__ask")
+        given, _ = ids_of(cell)
+        shown = 0
+        while shown < 3:
+            state: Any = await client.ask("tasks/get", t.ExtGetTaskRequestParams(task_id=given))
+            shown += state.status == "input_required"
+        assert seen == ["elicitation/create"]
+
+
+def texts(value: Any) -> str:
+    """All that frames say but structured content, which is data and stays as it is."""
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value)
+        return "\n".join(texts(one) for key, one in members.items() if key != "structuredContent")
+    if isinstance(value, list | tuple):
+        return "\n".join(map(texts, cast("list[Any]", value)))
+    return value if isinstance(value, str) else ""
+
+
+@pytest.mark.parametrize("date", [OLD, NEW])
+@live
+async def test_hidden_text_about_a_task_is_contained(date: str) -> None:
+    press = Press()
+
+    def change(result: t.ProtocolType) -> t.ProtocolType:
+        if isinstance(result, t.CreateTaskResult):
+            meta = {t.MODEL_IMMEDIATE_RESPONSE_KEY: BAD}
+            return replace(result, task=replace(result.task, status_message=BAD), meta=meta)
+        if isinstance(result, t.GetTaskResult | t.ExtCreateTaskResult):
+            return replace(result, status_message=BAD)
+        return result
+
+    async def read(ctx: Any) -> str:
+        await press.go.wait()
+        await ctx.progress(1, 2, BAD)
+        return BAD
+
+    read.__annotations__ = press.book.__annotations__
+    press.server.tool(task=True)(read)
+    press.change = change
+    async with recorded(press.server, upstream=date, downstream=date, policy=ALLOW) as cell:
+        client = await connected(cell)
+        progress: list[Any] = []
+        task = await client.start_task("s__read", on_progress=lambda *one: progress.append(one))
+        state = await task.refresh()
+        assert state is not None
+        assert state.message == SHOWN
+        press.go.set()
+        assert (await task.result()).text == SHOWN
+        if date == OLD:
+            await until(lambda: bool(cell.client_wire.said(Side.SERVER, "notifications/progress")))
+        assert BAD not in texts(cell.client_wire.frames)
+        assert BAD in texts([wire.frames for wire in cell.back])
