@@ -150,8 +150,8 @@ CUTS: dict[str, Cut] = {
     ),
     "changes of one caller": Cut(
         "gateway/gateway.py",
-        "self.changes.publish(method, t.NotificationParams(), changes.caller)",
-        "self.changes.publish(method, t.NotificationParams(), None)",
+        "self.changes.publish(method, ServerLists(servers=servers), changes.caller)",
+        "self.changes.publish(method, ServerLists(servers=servers), None)",
         LISTS,
         "one_caller_sees",
     ),
