@@ -354,7 +354,11 @@ CUTS: dict[str, Cut] = {
         "subscribes_again",
     ),
     "facts of a follower": Cut(
-        RUNTIME, "self._followed_session, server", "self.session, server", POLICY, "about_claims"
+        RUNTIME,
+        "ResourceUpdates(self._followed_session, server",
+        "ResourceUpdates(self.session, server",
+        POLICY,
+        "about_claims",
     ),
 }
 
