@@ -299,7 +299,11 @@ class GatewayHomes:
         record = decode_remote(HomeRecord, before) if before is not None else None
         is_other = record is not None and record.replica not in ("", self.replica.name)
         if record is not None and is_other and await self.replica.is_alive(record.replica):
-            return await self._connect(id, server, caller, record)
+            found = await self._connect(id, server, caller, record)
+            if found == "gone":
+                # It had the right, and not the session: a write whose response it has not got.
+                await store.swap(SERVER_PRINCIPAL, _store_key(id), before, None, None)
+            return None if found == "gone" else found
         home = OwnHome(self, id, server, next(self._numbers))
         home.value = home.new_value()
         # The entry of another process, which had the state.
@@ -315,18 +319,18 @@ class GatewayHomes:
 
     async def _connect(
         self, id: str, server: str, caller: CallerKey, record: HomeRecord
-    ) -> FoundHome | None:
-        """The session of another replica; None if it is not open, or gone."""
+    ) -> FoundHome | Literal["gone"] | None:
+        """The session of another replica; None if it is not open, "gone" if it is not there."""
         body = encode_remote(OpenHome(REMOTE_VERSION, id))
         try:
             response = await self.replica.request(record.replica, OPEN, body, 2 * OPEN_S)
         except ReplicaLost:
             return None
         opened = decode_remote(OpenedHome, response)
-        if opened is None or opened.state in ("later", "gone"):
+        if opened is None or opened.state == "later":
             return None
-        if opened.state == "stateless":
-            return "stateless"
+        if opened.state != "open":
+            return opened.state
         identity = HomeIdentity.read(opened.identity)
         if identity is None:
             raise Refused("the replica that has its session is of another release", server=server)
