@@ -235,9 +235,6 @@ class GatewayHomes:
         self._numbers = count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._renewer: asyncio.Task[None] | None = None
-        self._carried = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._closing = False
         replica.handle(OPEN, self._on_open)
         replica.handle(CHANGE, self._on_change)
@@ -251,9 +248,7 @@ class GatewayHomes:
         """Take no requests of other replicas any more, and wait for those that run; sessions end
         with the host."""
         self._closing = True
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_S):
-                await self._idle.wait()
+        await self._remote.drain(DRAIN_S)
         tasks = [*self._tasks, *([self._renewer] if self._renewer is not None else [])]
         for task in tasks:
             task.cancel()
@@ -454,8 +449,6 @@ class GatewayHomes:
         """The response to a request that another replica has sent to a session here."""
         assert isinstance(request, RemoteRequestContext)
         id, _, number = request.key.removeprefix(KEY_PREFIX).partition(" ")
-        self._carried += 1
-        self._idle.clear()
         try:
             home = self._own.get(id)
             if home is None or str(home.number) != number or self._closing:
@@ -467,10 +460,6 @@ class GatewayHomes:
         except Fault as fault:
             request.fault = HomeFailure("failed", fault.message).fault()
             return request.exchange.fail(request.fault)
-        finally:
-            self._carried -= 1
-            if not self._carried:
-                self._idle.set()
 
     async def _forward(self, home: OwnHome, request: RemoteRequestContext) -> bytes | None:
         if home.open is None:
