@@ -375,3 +375,15 @@ async def test_a_request_for_an_earlier_session_of_a_home_is_not_run() -> None:
         assert await fleet.call("add", fleet.clients[1], note="z") == "3"
         assert notebook.effects == ["x", "y", "z"]
         assert connection not in fleet.homes(1)._connections
+
+
+@live
+async def test_an_entry_of_a_replica_that_has_no_such_session_is_removed() -> None:
+    async with replicas(Notebook()) as fleet:
+        await fleet.call("add", fleet.clients[0], note="x")
+        (home,) = fleet.homes(0)._own.values()
+        fleet.cells[0].host.restart("s")
+        await home.released.wait()
+        await fleet.store.put("\x01server", f"home {home.id}", home.value, 600.0)
+        assert await fleet.call("add", fleet.clients[1], note="y") == "1"
+        assert fleet.home == 1

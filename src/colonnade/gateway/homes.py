@@ -235,9 +235,6 @@ class GatewayHomes:
         self._numbers = count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._renewer: asyncio.Task[None] | None = None
-        self._carried = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._closing = False
         replica.handle(OPEN, self._on_open)
         replica.handle(CHANGE, self._on_change)
@@ -251,9 +248,7 @@ class GatewayHomes:
         """Take no requests of other replicas any more, and wait for those that run; sessions end
         with the host."""
         self._closing = True
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_S):
-                await self._idle.wait()
+        await self._remote.drain(DRAIN_S)
         tasks = [*self._tasks, *([self._renewer] if self._renewer is not None else [])]
         for task in tasks:
             task.cancel()
@@ -299,7 +294,11 @@ class GatewayHomes:
         record = decode_remote(HomeRecord, before) if before is not None else None
         is_other = record is not None and record.replica not in ("", self.replica.name)
         if record is not None and is_other and await self.replica.is_alive(record.replica):
-            return await self._connect(id, server, caller, record)
+            found = await self._connect(id, server, caller, record)
+            if found == "gone":
+                # It had the right, and not the session: a write whose response it has not got.
+                await store.swap(SERVER_PRINCIPAL, _store_key(id), before, None, None)
+            return None if found == "gone" else found
         home = OwnHome(self, id, server, next(self._numbers))
         home.value = home.new_value()
         # The entry of another process, which had the state.
@@ -315,18 +314,18 @@ class GatewayHomes:
 
     async def _connect(
         self, id: str, server: str, caller: CallerKey, record: HomeRecord
-    ) -> FoundHome | None:
-        """The session of another replica; None if it is not open, or gone."""
+    ) -> FoundHome | Literal["gone"] | None:
+        """The session of another replica; None if it is not open, "gone" if it is not there."""
         body = encode_remote(OpenHome(REMOTE_VERSION, id))
         try:
             response = await self.replica.request(record.replica, OPEN, body, 2 * OPEN_S)
         except ReplicaLost:
             return None
         opened = decode_remote(OpenedHome, response)
-        if opened is None or opened.state in ("later", "gone"):
+        if opened is None or opened.state == "later":
             return None
-        if opened.state == "stateless":
-            return "stateless"
+        if opened.state != "open":
+            return opened.state
         identity = HomeIdentity.read(opened.identity)
         if identity is None:
             raise Refused("the replica that has its session is of another release", server=server)
@@ -450,8 +449,6 @@ class GatewayHomes:
         """The response to a request that another replica has sent to a session here."""
         assert isinstance(request, RemoteRequestContext)
         id, _, number = request.key.removeprefix(KEY_PREFIX).partition(" ")
-        self._carried += 1
-        self._idle.clear()
         try:
             home = self._own.get(id)
             if home is None or str(home.number) != number or self._closing:
@@ -463,10 +460,6 @@ class GatewayHomes:
         except Fault as fault:
             request.fault = HomeFailure("failed", fault.message).fault()
             return request.exchange.fail(request.fault)
-        finally:
-            self._carried -= 1
-            if not self._carried:
-                self._idle.set()
 
     async def _forward(self, home: OwnHome, request: RemoteRequestContext) -> bytes | None:
         if home.open is None:

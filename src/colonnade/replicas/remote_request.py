@@ -173,6 +173,12 @@ class RemoteRequests:
                 return respond
         return self._service.respond
 
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until what runs here for others has ended, and they have its responses."""
+        runs = [run.task for run in self._runs.values() if run.task is not None]
+        if runs:
+            await asyncio.wait(runs, timeout=timeout_s)
+
     async def close(self) -> None:
         """Cancel what runs here for others, with an error for them; fail what waits. The replica is
         closed after it."""

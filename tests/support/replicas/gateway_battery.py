@@ -306,12 +306,8 @@ class GatewayBattery:
         interrupted = 0
         for number in range(rounds):
             async with connect(url, revision=NEWEST, on_elicit=lambda _: {}) as client:
-                sender, first = Rounds(client), None
-                while not isinstance(first, t.InputRequiredResult):  # the state may be gone
-                    call = Call(f"holder/{number}/{time.time_ns()}", "holder", self.phase, 0.0)
-                    self._by_effect[call.effect] = call
-                    self.calls.append(call)
-                    first = await self._send(sender, call)
+                sender = Rounds(client)
+                call, first = await self._begin_held(sender, number)
                 index = self.gateways.relay.ports.index(call.ports[-1])
                 await self.gateways.kill_and_start(index)
                 given = answered(first, lambda _: "yes")
@@ -320,6 +316,16 @@ class GatewayBattery:
         self.figures.append(f"{rounds} holders killed: {interrupted} calls said so")
         if interrupted < rounds:
             self.problems.append(f"{rounds - interrupted} held calls did not say that they ended")
+
+    async def _begin_held(self, sender: Rounds, number: int) -> tuple[Call, t.InputRequiredResult]:
+        """A call that waits for input; begun again if the state of the server is gone."""
+        while True:
+            call = Call(f"holder/{number}/{time.time_ns()}", "holder", self.phase, 0.0)
+            self._by_effect[call.effect] = call
+            self.calls.append(call)
+            first = await self._send(sender, call)
+            if isinstance(first, t.InputRequiredResult):
+                return call, first
 
     async def _send(
         self, sender: Rounds, call: Call, state: str | None = None, given: Any = None
