@@ -508,18 +508,18 @@ def connect(
     `headers` are for a URL, and so is `auth`, for a server that requires authentication: `Login()`
     for a user, `ClientCredentials(…)` for a program. `env` (added to a few variables) and `cwd` are
     for a command; `sandbox` is what a command may do on this machine: "strict", "workspace" or a
-    `Sandbox`, and without one all that this process may. `server_name` is the server's name in errors; `on_stderr` is called with each
-    line that a command writes to its standard error, of which errors quote the last. The client
-    advertises the capabilities that it has callbacks for, and no others. `revision` pins or limits
-    the protocol revision. `name`, `version` and `title` are the `clientInfo`, which servers log and
-    may show; by default the name and version of this library. Every call has the timeout
-    `timeout_s`, restarted by progress. `sample_tools` and `sample_context` say that `on_sample`
-    supports tools and context. `extensions` are those that the client declares, each with its
-    settings: `{"com.example/search": {}}`. With `tasks=False` a call never becomes a task, in
-    revisions where the server decides that. `telemetry=True` records spans and metrics with
-    OpenTelemetry, if its SDK is configured. In revisions with a session, a server that has sent
-    nothing for `ping_s` is pinged. A list of the server (of tools, say) with more than
-    `max_list_bytes` or `max_list_items` is an error.
+    `Sandbox`, and without one all that this process may. `server_name` is the server's name in
+    errors; `on_stderr` is called with each line that a command writes to its standard error, of
+    which errors quote the last. The client advertises the capabilities that it has callbacks for,
+    and no others. `revision` pins or limits the protocol revision. `name`, `version` and `title`
+    are the `clientInfo`, which servers log and may show; by default the name and version of this
+    library. Every call has the timeout `timeout_s`, restarted by progress. `sample_tools` and
+    `sample_context` say that `on_sample` supports tools and context. `extensions` are those that
+    the client declares, each with its settings: `{"com.example/search": {}}`. With `tasks=False` a
+    call never becomes a task, in revisions where the server decides that. `telemetry=True` records
+    spans and metrics with OpenTelemetry, if its SDK is configured. In revisions with a session, a
+    server that has sent nothing for `ping_s` is pinged. A list of the server (of tools, say) with
+    more than `max_list_bytes` or `max_list_items` is an error.
 
     Raises `LocalProtocolError` at once for an invalid target; when awaited `CannotConnect`,
     `LoginRequired`, `TimedOut`, or `RemoteProtocolError` if there is no common revision.

@@ -178,7 +178,7 @@ def opens_many_files() -> None:
     opened: list[int] = []
     try:
         for _ in range(int(GIVEN["FILES"])):
-            opened.append(os.open("/dev/null", os.O_RDONLY))
+            opened += [os.open("/dev/null", os.O_RDONLY)]
     finally:
         for one in opened:
             os.close(one)

@@ -431,9 +431,12 @@ def test_what_is_no_sandbox_is_refused(given: Any, words: str) -> None:
 
 
 def test_a_sandbox_is_described_in_a_line() -> None:
-    assert STRICT.describe() == "no network"
+    assert STRICT.describe() == "no network, reads ."
     assert WORKSPACE.describe() == "network, writes ., keeps its home folder"
-    assert Sandbox(read=("~/d",), processes=9).describe() == "no network, reads ~/d, processes 9"
+    assert (
+        Sandbox(read=("~/d",), processes=9).describe()
+        == "no network, reads ., reads ~/d, processes 9"
+    )
 
 
 def test_a_sandbox_is_for_a_command() -> None:
@@ -449,7 +452,7 @@ async def test_a_server_is_not_started_where_there_is_no_bubblewrap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with nothing_left(), pytest.raises(CannotConnect, match="bwrap. is not installed") as caught:
+    with nothing_left(), pytest.raises(CannotConnect, match=r"bwrap. is not installed") as caught:
         await start_child([sys.executable, HOSTILE], name="git", sandbox="strict")
     assert "apt install bubblewrap" in caught.value.hint
     assert caught.value.server == "git"

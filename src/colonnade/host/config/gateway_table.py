@@ -17,15 +17,20 @@ there are no secrets in this table.
 from collections.abc import Callable
 from typing import Any
 
+from colonnade.errors import LocalProtocolError
 from colonnade.host.config.entry import SourceNode
 from colonnade.host.config.settings import GatewayAuthSettings, GatewaySettings
 from colonnade.text import closest
+from colonnade.transport.process.sandbox import STRICT, Sandbox, sandbox_of
 
 # Adds a problem: the message, the node that it is about, and what to do.
 Report = Callable[[str, SourceNode, str], None]
 
 
-KEYS = ("name", "url", "name_limit", "page_size", "instructions", "store", "auth", "views")
+KEYS = (
+    *("name", "url", "name_limit", "page_size", "instructions", "store", "sandbox", "auth"),
+    "views",
+)
 _NUMBERS = ("name_limit", "page_size")
 _STRINGS = ("name", "url", "instructions", "store")
 
@@ -41,6 +46,8 @@ def read_gateway(node: SourceNode, report: Report) -> GatewaySettings | None:
             found[key] = _string(value, report)
         elif key in _NUMBERS:
             found[key] = _number(value, report)
+        elif key == "sandbox":
+            found[key] = _sandbox(value, report)
         elif key == "auth":
             found[key] = _auth(value, report)
         elif key == "views":
@@ -76,6 +83,15 @@ def _strings(node: SourceNode | None, report: Report) -> tuple[str, ...]:
         report("expected a list of strings", node, "")
         return ()
     return tuple(one.value for one in items)
+
+
+def _sandbox(node: SourceNode, report: Report) -> Sandbox | None:
+    """What is wrong counts as the strictest one."""
+    try:
+        return sandbox_of(node.value)
+    except LocalProtocolError as error:
+        report(str(error), node, "until then it is the strict one")
+        return STRICT
 
 
 def _auth(node: SourceNode, report: Report) -> GatewayAuthSettings | None:

@@ -121,6 +121,8 @@ else:
     from colonnade.transport.process.posix import PosixProcess as OurProcess
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
+# One line when a child starts and one when it has ended: what was run on this machine.
+process_log: logging.Logger = logging.getLogger("colonnade.processes")
 
 # A process that dies closes its streams a moment before its exit status is known.
 EXIT_S = 0.5
@@ -237,7 +239,7 @@ class Child:
     def _log_start(self) -> None:
         """R1336: the program alone; its arguments may be secret."""
         sandbox = self._command.sandbox
-        log.info(
+        process_log.info(
             "%s started %s %s",
             self.label,
             clean(os.path.basename(self._command.argv[0])),
@@ -455,6 +457,8 @@ class Child:
                 await self._follow(forced_shutdown_steps())
             if not process.over:
                 log.warning("%s cannot be killed", self.label)
+            else:
+                process_log.info("%s %s", self.label, describe_status(process.status))
             await process.release()
         except asyncio.CancelledError:
             process.kill(force=True)

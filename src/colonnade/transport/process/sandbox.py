@@ -3,18 +3,18 @@
     Sandbox()                                        # its working folder to read, and nothing else
     Sandbox(read=("~/data",), write=(".",), network=True)
 
-The sandbox is made by bubblewrap (`bwrap`) with namespaces of Linux, without root: a file system of
-its own with the programs of the system, an empty home folder and an empty `/tmp`; no process but its
-own, no network unless it is granted, no capabilities, no new privileges, no further namespaces. A
-shell inside of it sets the limits and is replaced by the program.
+The sandbox is made by bubblewrap (`bwrap`) with namespaces of Linux, without root: a file system
+of its own with the programs of the system, an empty home folder and an empty `/tmp`; no process but
+its own, no network unless it is granted, no capabilities, no new privileges, no further namespaces.
+A shell inside of it sets the limits and is replaced by the program.
 
 Not kept out: attacks on the kernel (system calls are not filtered), on what is granted, and with
 `network` on every address and abstract socket that this machine can reach. The limit of processes
 does not hold for root.
 
 Rules: a child that is to have a sandbox and cannot have one is not started. Nothing is granted that
-was not asked for, except the working folder, to read, and the folder of the program. No value of the
-environment is in an argument.
+was not asked for, except the working folder, to read, and the folder of the program. No value of
+the environment is in an argument.
 """
 
 import asyncio
@@ -122,7 +122,9 @@ class Sandbox:
     def describe(self) -> str:
         """Its privileges in a line, for people."""
         granted = ["network" if self.network else "no network"]
-        granted += [f"reads {one}" for one in self.read]
+        granted += [
+            f"reads {one}" for one in dict.fromkeys((".", *self.read)) if one not in self.write
+        ]
         granted += [f"writes {one}" for one in self.write]
         granted += ["keeps its home folder"] if self.keep_home else []
         changed = [
