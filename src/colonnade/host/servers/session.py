@@ -151,6 +151,11 @@ def reads_list(request: RequestContext) -> bool:
     return result is not None and result.is_list_page
 
 
+def _validated_headers(context: RequestContext) -> Mapping[bytes, bytes] | None:
+    """The headers of a request, if its revision has them compared with the body."""
+    return context.headers if context.exchange.peer.revision.http.routing_headers else None
+
+
 async def send_to_latest_call(contexts: tuple[RequestContext, ...], request: InputRequest) -> Raw:
     """Send an input request to the caller of the latest call."""
     return await contexts[-1].ask(request)
@@ -506,6 +511,7 @@ class SessionCall:
             declared=self.input,
             relay=relay is not None and relay.in_results,
             relay_errors=relay is not None,
+            headers=_validated_headers(self.context),
         )
         try:
             result = await send(params)
