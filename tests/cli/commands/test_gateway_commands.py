@@ -1,5 +1,6 @@
 """Commands that `colonnade gateway` starts: in a sandbox, logged, and authorized if dangerous."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -53,6 +54,8 @@ def folder(tmp_path: Path) -> Path:
 def configure(folder: Path, entry: str = "", gateway: str = "") -> dict[str, str]:
     """A file with one server, trusted; and the environment for it."""
     home = {"COLONNADE_HOME": str(folder / "kept"), "HOME": str(folder)}
+    if "PYTHONPATH" in os.environ:  # a copy of the package, with a check taken out
+        home["PYTHONPATH"] = os.environ["PYTHONPATH"]
     (folder / "colonnade.toml").write_text(
         f"""
 [servers.files]
@@ -134,6 +137,16 @@ def test_a_gateway_logs_which_command_it_starts_and_its_end_without_arguments(
         ended = process.err.next()
         assert "server 'files' (pid " in ended
         assert ended.endswith("exited with 0")
+
+
+@pytest.mark.parametrize("name", ["ls", "inspect", "doctor"])
+def test_no_command_starts_a_server_without_its_sandbox(folder: Path, name: str) -> None:
+    """Where there is no bubblewrap, a server that is to have a sandbox is not started."""
+    home = configure(folder, 'sandbox = "strict"')
+    (folder / "empty").mkdir()
+    done = command(folder, name, "colonnade.toml", **home, PATH=str(folder / "empty"))
+    assert done.returncode != 0
+    assert "bubblewrap (bwrap) is not installed" in " ".join((done.stdout + done.stderr).split())
 
 
 DANGEROUS = """

@@ -8,6 +8,7 @@ import asyncio
 import ctypes
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -297,6 +298,18 @@ async def test_a_daemon_ends_with_its_sandbox(machine: Machine) -> None:
     assert len(machine.daemons()) == 1  # it is found by nothing, and the test kills it
 
 
+def test_a_process_does_not_stay_behind_its_sandbox(machine: Machine) -> None:
+    """The kernel ends it, whatever becomes of the process that started the sandbox."""
+    argv = ["/bin/sh", "-c", f"sleep {machine.daemon} & exit 0"]
+    env = {"PATH": os.environ["PATH"]}
+    line = sandboxed_command(
+        shutil.which("bwrap") or "", STRICT, argv, name="a", cwd=str(machine.project), env=env
+    )
+    null = subprocess.DEVNULL
+    assert subprocess.run(line, env=env, stdout=null, stderr=null, check=False).returncode == 0
+    wait_until(lambda: machine.daemons() == [])
+
+
 @on_asyncio
 async def test_a_home_folder_is_empty_or_its_own(machine: Machine) -> None:
     program = ["/bin/sh", "-c", "ls -A ~; echo > ~/kept; exit 1"]
@@ -314,6 +327,16 @@ async def test_a_home_folder_is_empty_or_its_own(machine: Machine) -> None:
     kept = Path(os.environ["COLONNADE_HOME"], "sandbox")
     assert kept.stat().st_mode & 0o777 == 0o700
     assert len(list(kept.iterdir())) == 2
+
+
+@on_asyncio
+async def test_a_process_in_a_sandbox_has_no_capabilities(machine: Machine) -> None:
+    program = ["/bin/sh", "-c", "grep -h '^Cap' /proc/self/status; exit 1"]
+    child = await start_child(program, cwd=machine.project, sandbox="strict")
+    with suppress(ConnectionLost):
+        await ChildConversation(child, []).call()
+    await child.close()
+    assert {line.split()[1] for line in child.printed} == {"0" * 16}
 
 
 # ---------------------------------------------------------------- links that a server may have made
