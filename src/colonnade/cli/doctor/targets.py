@@ -443,7 +443,7 @@ async def _entry_checks(
         return
     try:
         resolved = await entry.resolve()
-        around = {"name": entry.key, "sandbox": sandbox_for(entry, resolved)}
+        around: dict[str, Any] = {"name": entry.key, "sandbox": sandbox_for(entry, resolved)}
         transport_for(resolved, ConnectContext(**around))  # raises for an invalid entry
     except LocalProtocolError as error:
         yield failed(VARIABLES, USAGE, one_line(str(error)), "fix the entry")
