@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,9 +52,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def configure(folder: Path, entry: str = "", gateway: str = "") -> dict[str, str]:
+def configure(folder: Path, entry: str = "", gateway: str = "") -> dict[str, Any]:
     """A file with one server, trusted; and the environment for it."""
-    home = {"COLONNADE_HOME": str(folder / "kept"), "HOME": str(folder)}
+    home: dict[str, Any] = {"COLONNADE_HOME": str(folder / "kept"), "HOME": str(folder)}
     if "PYTHONPATH" in os.environ:  # a copy of the package, with a check taken out
         home["PYTHONPATH"] = os.environ["PYTHONPATH"]
     (folder / "colonnade.toml").write_text(
