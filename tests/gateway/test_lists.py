@@ -358,7 +358,7 @@ async def test_a_gateway_refuses_headers_that_differ_from_the_body_with_an_http_
             {"mcp_protocol_version": "2025-06-18"},
         ]
         for headers in cases:
-            sent = {"mcp_param_city": "Oslo", **headers}
+            sent: dict[str, Any] = {"mcp_param_city": "Oslo", **headers}
             assert (await caller.modern("tools/call", CALL, **sent)).status == 400, headers
 
 
