@@ -75,6 +75,7 @@ _HOMES = {
     "RunLimits": "transport.http_server.connection",
     "Sample": "server.context.ask",
     "Sampled": "server.context.ask",
+    "Sandbox": "transport.process.sandbox",
     "ScopeRequired": "errors",
     "Server": "server.server",
     "StaticTokens": "auth.server.verifier",

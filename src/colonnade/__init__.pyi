@@ -75,5 +75,6 @@ from colonnade.transport.http_server.connection import RunLimits as RunLimits
 from colonnade.transport.http_server.custom_routes import HttpRequest as HttpRequest
 from colonnade.transport.http_server.custom_routes import HttpResponse as HttpResponse
 from colonnade.transport.http_server.request import Limits as Limits
+from colonnade.transport.process.sandbox import Sandbox as Sandbox
 
 __version__: str

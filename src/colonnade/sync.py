@@ -50,6 +50,7 @@ from colonnade.ports import InputResponder
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputCapabilities
 from colonnade.protocol.link.link import TIMEOUT_S
+from colonnade.transport.process.sandbox import GivenSandbox
 
 if TYPE_CHECKING:
     from colonnade.auth.client.login import Auth
@@ -233,6 +234,7 @@ def connect(
     revision: str | Iterable[str] | None = None,
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
+    sandbox: GivenSandbox = None,
     name: str | None = None,
     version: str | None = None,
     title: str | None = None,
@@ -266,6 +268,7 @@ def connect(
             revision=revision,
             env=env,
             cwd=cwd,
+            sandbox=sandbox,
             name=name,
             version=version,
             title=title,

@@ -8,7 +8,19 @@ import pytest
 from msgspec import Meta
 from msgspec.structs import replace
 
-from colonnade import Client, Gateway, Handler, Host, RemoteError, RequestContext, Server, connect
+from colonnade import (
+    Client,
+    Context,
+    Gateway,
+    Handler,
+    Host,
+    Policy,
+    RemoteError,
+    RequestContext,
+    Rule,
+    Server,
+    connect,
+)
 from colonnade.errors import InvalidArgument, LocalProtocolError
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
@@ -289,6 +301,89 @@ async def test_mirrored_headers_are_checked_and_made_anew_for_the_server() -> No
             assert (await client.call_tool("m__look", {"city": "Oslo"})).text == "Oslo"
             with pytest.raises(RemoteError, match="no tool"):
                 await client.call_tool("m__none")
+
+
+@pytest.mark.spec("R0900")
+@live
+async def test_a_mirrored_header_that_no_tool_names_is_forwarded_and_changes_nothing() -> None:
+    seen: list[dict[str, str]] = []
+    server = Server("m", version="1")
+
+    @server.tool
+    def look(city: str, ctx: Context) -> str:
+        seen.append({name: value for name, value in ctx.headers.items() if "param" in name})
+        return city
+
+    async with (
+        served(server) as upstream,
+        Host({"m": upstream}) as host,
+        served(Gateway(host)) as url,
+        Caller(port_of(url)) as caller,
+    ):
+        done = await caller.modern("tools/call", CALL, mcp_param_region="eu", mcp_param_city="Oslo")
+        assert done.json["result"]["content"][0]["text"] == "Oslo"
+        # In a revision without these headers they have no meaning, and are not passed on.
+        async with connect(url, revision=OLD, headers={"X-Region": "eu"}) as client:
+            await client.call_tool("m__look", {"city": "Oslo"})
+    assert seen == [{"mcp-param-region": "eu", "mcp-param-city": "Oslo"}, {}]
+
+
+@pytest.mark.spec("R0900")
+@live
+async def test_a_mirrored_header_that_a_tool_names_is_that_of_the_body() -> None:
+    """A client cannot have the gateway send another value than the one that was checked."""
+    async with (
+        served(mirrored()) as upstream,
+        Host({"m": upstream}) as host,
+        served(Gateway(host)) as url,
+        Caller(port_of(url)) as caller,
+    ):
+        done = await caller.modern("tools/call", CALL, mcp_param_city="Oslo", mcp_param_other="x")
+        assert done.json["result"]["content"][0]["text"] == "Oslo"
+
+
+@pytest.mark.spec("R0913")
+@live
+async def test_a_gateway_refuses_headers_that_differ_from_the_body_with_an_http_error() -> None:
+    async with (
+        served(mirrored()) as upstream,
+        Host({"m": upstream}) as host,
+        served(Gateway(host)) as url,
+        Caller(port_of(url)) as caller,
+    ):
+        cases: list[dict[str, Any]] = [
+            {"mcp_method": "tools/list"},
+            {"mcp_name": "m__other"},
+            {"mcp_param_city": "Bergen"},
+            {"mcp_protocol_version": "2025-06-18"},
+        ]
+        for headers in cases:
+            sent: dict[str, Any] = {"mcp_param_city": "Oslo", **headers}
+            assert (await caller.modern("tools/call", CALL, **sent)).status == 400, headers
+
+
+@pytest.mark.spec("R0914")
+@live
+async def test_a_rule_is_applied_to_the_body_whatever_the_headers_say() -> None:
+    """No policy reads a mirrored header, so one that is not validated is never trusted."""
+    policy = Policy([Rule("deny", tools="n__secret")], default="allow")
+    server = Server("n", version="1")
+    for name in ("open", "secret"):
+        server.tool(name=name)(lambda: "done")
+    async with (
+        served(server) as upstream,
+        Host({"n": upstream}, policy=policy) as host,
+        served(Gateway(host)) as url,
+        Caller(port_of(url)) as caller,
+    ):
+        body = {"name": "n__secret", "arguments": {}}
+        assert (await caller.modern("tools/call", body, mcp_name="n__open")).status == 400
+        await caller.initialize(OLD)
+        denied = await caller.ask("tools/call", body, mcp_name="n__open", mcp_method="tools/call")
+        assert b"done" not in denied.body, "a revision without these headers ignores them"
+        body = {"name": "n__open", "arguments": {}}
+        done = await caller.ask("tools/call", body, mcp_name="n__secret")
+        assert done.json["result"]["content"][0]["text"] == "done"
 
 
 CALL = {"name": "m__look", "arguments": {"city": "Oslo"}}

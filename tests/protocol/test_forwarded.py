@@ -186,11 +186,11 @@ def test_unchanged_items_of_the_same_revision_are_passed_on_with_their_names() -
     plain = {"name": "s__b", "inputSchema": {}}
     found = listed(encoder, (first, item), (second, None))
     assert found == [{"v": 1, "name": "s__a", "execution": {}, "inputSchema": {}}, plain]
-    (found,) = listed(encoder, (first, item.replaced(first, "execution")))
+    (found,) = listed(encoder, (first, item.replaced(first, "execution", None)))
     assert found == {"v": 1, "name": "s__a", "inputSchema": {}}
     (found,) = listed(encoder, (first, item._replace(name=None)))
     assert found["name"] == "a"
-    (found,) = listed(encoder, (first, item._replace(name=None).replaced(first, "execution")))
+    (found,) = listed(encoder, (first, item._replace(name=None).replaced(first, "execution", None)))
     assert found == {"v": 1, "name": "a", "inputSchema": {}}
     (found,) = listed(encoder, (first, item._replace(revision=other)))
     assert found == {"name": "s__a", "inputSchema": {}}

@@ -34,6 +34,7 @@ WARNING = (
 _WORDS = {
     "run": "starts",
     "in": "in directory",
+    "sandbox": "sandbox",
     "reach": "connects to",
     "set": "with environment variable",
     "send": "with header",

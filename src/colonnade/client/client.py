@@ -279,7 +279,7 @@ class Client(BaseClient):
             wants_task = caller.wants_task
         if wants_task and self._has_core_tasks and not self._tools.listed:
             await self.list_tools()
-        headers = self._tools.headers(params) if self._tools.mirrored else ()
+        headers = self._param_headers(params, caller)
         kind = t.CallToolResult
         try:
             if params.name in (self._tools.tasks if wants_task else self._tools.required_tasks):
@@ -289,6 +289,18 @@ class Client(BaseClient):
             return await self._ask(CALL, params, kind, timeout_s, report, headers, caller=caller)
         except ColonnadeError as error:
             return await self._call_again(error, params, timeout_s, report, headers, caller)
+
+    def _param_headers(
+        self, params: t.CallToolRequestParams, caller: OriginalCaller | None
+    ) -> Headers:
+        """The `Mcp-Param` headers of a call."""
+        headers = self._tools.headers(params) if self._tools.mirrored else ()
+        if caller is None or not caller.headers or not self.peer.revision.http.routing_headers:
+            return headers
+        from colonnade.protocol.http.param_headers import unknown_params
+
+        known = self._tools.mirrored.get(params.name, ())
+        return (*headers, *unknown_params(caller.headers, known))
 
     async def _call_again(
         self,
@@ -311,7 +323,7 @@ class Client(BaseClient):
             refused = True
             await self.list_tools(fresh=True)  # R0899
             refused = False
-            headers = self._tools.headers(params)
+            headers = self._param_headers(params, caller)
             if headers == before:
                 raise error
             kind = t.CallToolResult
@@ -722,6 +734,7 @@ class Client(BaseClient):
         declared: InputCapabilities | None = None,
         relay: bool = False,
         relay_errors: bool = False,
+        headers: Mapping[bytes, bytes] | None = None,
     ) -> t.ProtocolType:
         """Send any request and return the protocol's result: for gateways that forward requests.
 
@@ -738,7 +751,9 @@ class Client(BaseClient):
 
         With `relay` an `input_required` result is returned instead of answered, and the caller
         sends the next round itself, with `input_responses` and `request_state` in its params; with
-        `relay_errors` the error that requires URL elicitations (-32042) is raised.
+        `relay_errors` the error that requires URL elicitations (-32042) is raised. `headers` are
+        those of the caller's request: `Mcp-Param` headers that mirror no known argument are
+        forwarded (R0900).
         """
         caller = None
         if answers is not None:
@@ -752,6 +767,7 @@ class Client(BaseClient):
                 declared,
                 relay,
                 relay_errors,
+                headers,
             )
         if isinstance(params, t.CallToolRequestParams):
             return await self._call(params, timeout_s, on_progress, caller)

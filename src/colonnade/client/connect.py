@@ -36,7 +36,13 @@ from colonnade.protocol import types as t
 from colonnade.protocol.http.security import is_loopback_host
 from colonnade.protocol.link.link import TIMEOUT_S
 from colonnade.protocol.revision import EVERY, Revisions
-from colonnade.transport.process.command import python_command, search_path, split_name
+from colonnade.transport.process.command import (
+    package_folders,
+    python_command,
+    search_path,
+    split_name,
+)
+from colonnade.transport.process.sandbox import GivenSandbox, Sandbox, sandbox_of, shown_with
 
 if TYPE_CHECKING:  # most clients need no authentication
     from colonnade.auth.client.login import Auth
@@ -100,8 +106,10 @@ class ConnectContext:
         name: str | None = None,
         auth: "Auth | None" = None,
         on_stderr: OnStderr | None = None,
+        sandbox: GivenSandbox = None,
     ) -> None:
         self.on_stderr = on_stderr
+        self.sandbox: Sandbox | None = sandbox_of(sandbox)
         self.headers: list[tuple[str, str]] = checked_headers(headers)
         self.auth: Auth | None = auth
         self.env = env
@@ -124,13 +132,28 @@ class ConnectContext:
             raise InvalidArgument(
                 f"on_stderr goes with a command, and this is {what}", argument="on_stderr"
             )
+        if child and self.sandbox is not None:
+            raise InvalidArgument(
+                f"a sandbox is for a command, and this is {what}", argument="sandbox"
+            )
 
     def child(
-        self, argv: Sequence[str], name: str, variables: Mapping[str, str] | None = None
+        self,
+        argv: Sequence[str],
+        name: str,
+        variables: Mapping[str, str] | None = None,
+        files: Sequence[str] = (),
     ) -> ProcessTransport:
-        """A transport for a command with these options; `env` overrides `variables`."""
-        env = {**(variables or {}), **(self.env or {})}
-        return ProcessTransport(argv, name=name, cwd=self.cwd, env=env, on_stderr=self.on_stderr)
+        """A transport for a command with these options; `env` overrides `variables`, and `files`
+        are those that a sandbox shows it."""
+        return ProcessTransport(
+            argv,
+            name=name,
+            cwd=self.cwd,
+            env={**(variables or {}), **(self.env or {})},
+            on_stderr=self.on_stderr,
+            sandbox=self.sandbox.with_reads(*files) if self.sandbox is not None else None,
+        )
 
 
 def transport_for(target: object, options: ConnectContext) -> ClientTransport:
@@ -172,11 +195,12 @@ def _from_string(text: str, options: ConnectContext) -> ClientTransport:
         path = os.path.abspath(file)
         name = options.name or server or os.path.splitext(os.path.basename(path))[0]
         if ending == PYTHON:
-            return options.child(python_command(path, server), name, search_path())
+            folders = [shown_with(path), *package_folders()]
+            return options.child(python_command(path, server), name, search_path(), folders)
         if server:
             message = f"{text[:MAX_SHOWN_CHARS]!r}: only a .py file has servers with names"
             raise InvalidArgument(f"{message}; name the file alone", argument="target")
-        return options.child([PROGRAMS[ending], path], name)
+        return options.child([PROGRAMS[ending], path], name, files=[shown_with(path)])
     raise InvalidArgument(
         _explain_target(file if ending in PROGRAMS else text, ending), argument="target"
     )
@@ -340,7 +364,13 @@ def _from_entry(entry: Mapping[str, Any], options: ConnectContext) -> ClientTran
         )
     env = {**(_string_map(entry, "env") or {}), **(options.env or {})}
     cwd = options.cwd or entry.get("cwd")
-    merged = ConnectContext(env=env, cwd=cwd, name=options.name, on_stderr=options.on_stderr)
+    merged = ConnectContext(
+        env=env,
+        cwd=cwd,
+        name=options.name,
+        on_stderr=options.on_stderr,
+        sandbox=options.sandbox or entry.get("sandbox"),
+    )
     options.refuse("a command", headers=True)
     return _from_command([command, *cast("list[object]", args)], merged)
 
@@ -454,6 +484,7 @@ def connect(
     revision: str | Iterable[str] | None = None,
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
+    sandbox: GivenSandbox = None,
     name: str | None = None,
     version: str | None = None,
     title: str | None = None,
@@ -476,18 +507,19 @@ def connect(
 
     `headers` are for a URL, and so is `auth`, for a server that requires authentication: `Login()`
     for a user, `ClientCredentials(…)` for a program. `env` (added to a few variables) and `cwd` are
-    for a command; `server_name` is the server's name in errors; `on_stderr` is called with each
-    line that a command writes to its standard error, of which errors quote the last. The client
-    advertises the capabilities that it has callbacks for, and no others. `revision` pins or limits
-    the protocol revision. `name`, `version` and `title` are the `clientInfo`, which servers log and
-    may show; by default the name and version of this library. Every call has the timeout
-    `timeout_s`, restarted by progress. `sample_tools` and `sample_context` say that `on_sample`
-    supports tools and context. `extensions` are those that the client declares, each with its
-    settings: `{"com.example/search": {}}`. With `tasks=False` a call never becomes a task, in
-    revisions where the server decides that. `telemetry=True` records spans and metrics with
-    OpenTelemetry, if its SDK is configured. In revisions with a session, a server that has sent
-    nothing for `ping_s` is pinged. A list of the server (of tools, say) with more than
-    `max_list_bytes` or `max_list_items` is an error.
+    for a command; `sandbox` is what a command may do on this machine: "strict", "workspace" or a
+    `Sandbox`, and without one all that this process may. `server_name` is the server's name in
+    errors; `on_stderr` is called with each line that a command writes to its standard error, of
+    which errors quote the last. The client advertises the capabilities that it has callbacks for,
+    and no others. `revision` pins or limits the protocol revision. `name`, `version` and `title`
+    are the `clientInfo`, which servers log and may show; by default the name and version of this
+    library. Every call has the timeout `timeout_s`, restarted by progress. `sample_tools` and
+    `sample_context` say that `on_sample` supports tools and context. `extensions` are those that
+    the client declares, each with its settings: `{"com.example/search": {}}`. With `tasks=False` a
+    call never becomes a task, in revisions where the server decides that. `telemetry=True` records
+    spans and metrics with OpenTelemetry, if its SDK is configured. In revisions with a session, a
+    server that has sent nothing for `ping_s` is pinged. A list of the server (of tools, say) with
+    more than `max_list_bytes` or `max_list_items` is an error.
 
     Raises `LocalProtocolError` at once for an invalid target; when awaited `CannotConnect`,
     `LoginRequired`, `TimedOut`, or `RemoteProtocolError` if there is no common revision.
@@ -505,7 +537,13 @@ def connect(
         if most < 1:
             raise InvalidArgument(f"{argument} is a whole number above 0", argument=argument)
     options = ConnectContext(
-        headers=headers, env=env, cwd=cwd, name=server_name, auth=auth, on_stderr=on_stderr
+        headers=headers,
+        env=env,
+        cwd=cwd,
+        name=server_name,
+        auth=auth,
+        on_stderr=on_stderr,
+        sandbox=sandbox,
     )
     return PendingClient(
         Client(

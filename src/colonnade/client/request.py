@@ -194,7 +194,8 @@ class OriginalCaller(NamedTuple):
 
     `declared` are its input capabilities; None for those of the client. With `relay`, an
     `input_required` result is returned as it is, and with `relay_errors` the error that requires
-    URL elicitations is raised: the caller handles them itself.
+    URL elicitations is raised: the caller handles them itself. `headers` are those of its request,
+    in revisions whose headers are validated.
     """
 
     answers: InputResponder
@@ -206,6 +207,7 @@ class OriginalCaller(NamedTuple):
     declared: InputCapabilities | None = None
     relay: bool = False
     relay_errors: bool = False
+    headers: Mapping[bytes, bytes] | None = None
 
 
 class BaseClient:

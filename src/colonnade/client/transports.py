@@ -30,6 +30,7 @@ from colonnade.protocol.link.link import DuplexLink
 if TYPE_CHECKING:  # a client of a child process does not import the HTTP stack
     from colonnade.transport.http_client.pool import HttpPool
     from colonnade.transport.process.child import Child
+    from colonnade.transport.process.sandbox import Sandbox
 
 Headers = Sequence[tuple[str, str]]
 # Makes the credentials for a server, with a function that sends HTTP requests.
@@ -122,6 +123,7 @@ class ProcessTransport:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         on_stderr: OnStderr | None = None,
+        sandbox: "Sandbox | None" = None,
     ) -> None:
         self._callback_queue = CallbackQueue()
         self._on_stderr = on_stderr
@@ -131,6 +133,7 @@ class ProcessTransport:
         self._argv = tuple(argv)
         self._cwd = cwd
         self._env = dict(env or {})
+        self.sandbox: Sandbox | None = sandbox
         # The one that was started last, for supervisors.
         self.child: Child | None = None
         self.key: Hashable | None = (self._argv, cwd, tuple(sorted(self._env.items())))
@@ -145,6 +148,7 @@ class ProcessTransport:
             name=self.name,
             cwd=self._cwd,
             env=self._env,
+            sandbox=self.sandbox,
             on_stderr=None if handler is None else partial(self._callback_queue.call, handler),
         )
         return child.open_conversation

@@ -36,7 +36,7 @@ from colonnade.host.view import HostView
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import CallerLost
-from colonnade.protocol.forwarded import RawItem, ResultOrigin, code_for, kind_of
+from colonnade.protocol.forwarded import code_for, kind_of
 from colonnade.protocol.http.param_headers import check_params
 from colonnade.protocol.jsonrpc import NOTHING
 from colonnade.protocol.link.in_flight import ByteBudget
@@ -259,24 +259,6 @@ class GatewayFront:
         """End open subscriptions."""
         for listener in self._listeners:
             listener.end("the gateway is shutting down; listen again")
-
-
-def _without_execution(result: t.ListToolsResult, origin: ResultOrigin | None) -> t.ListToolsResult:
-    """A list of tools that does not say how they may be run as tasks."""
-    written = origin.items if origin is not None else None
-    passed: dict[int, RawItem] = {}
-    tools: list[t.Tool] = []
-    for tool in result.tools:
-        raw = written.get(id(tool)) if written is not None else None
-        if tool.execution is not None:
-            tool = replace(tool, execution=None)
-            raw = raw.replaced(tool, "execution") if raw is not None else None
-        tools.append(tool)
-        if raw is not None:
-            passed[id(tool)] = raw
-    if origin is not None:
-        origin.items = passed
-    return replace(result, tools=tools)
 
 
 def _without_output(error: ColonnadeError) -> str:

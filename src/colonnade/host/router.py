@@ -330,7 +330,7 @@ class HostRouter:
         if options is None and any(tool.execution is not None for tool in tools):
             from colonnade.host.task_relay import with_task_support
 
-            tools = with_task_support(tools, self._current(), request.exchange.principal)
+            tools = with_task_support(tools, self._current(), request.exchange)
         return HostResult(t.ListToolsResult(tools=tools, **hints), lists)
 
     async def _list_prompts(

@@ -52,17 +52,28 @@ def task_support(tool: t.Tool | None, server: HostedServer) -> t.TaskSupport | N
 
 
 def with_task_support(
-    tools: Iterable[t.Tool], generation: Generation, principal: str
+    tools: Iterable[t.Tool], generation: Generation, exchange: Exchange
 ) -> list[t.Tool]:
-    """Tools of several servers with what their callers can do: see `task_support`."""
+    """Tools of several servers with what their callers can do: see `task_support`. The other
+    members of a tool are passed on as its server wrote them."""
+    origin = exchange.origin
+    written = dict(origin.items) if origin is not None and origin.items is not None else {}
 
     def shown(tool: t.Tool) -> t.Tool:
-        server = generation.server_for("tools", tool.name, principal)
-        support = task_support(tool, server)
+        support = task_support(tool, generation.server_for("tools", tool.name, exchange.principal))
+        if tool.execution is None or support == tool.execution.task_support:
+            return tool
         execution = None if support is None else t.ToolExecution(task_support=support)
-        return replace(tool, execution=execution)
+        found, raw = replace(tool, execution=execution), written.get(id(tool))
+        if raw is not None:
+            value = None if execution is None else Raw(encode(execution))
+            written[id(found)] = raw.replaced(found, "execution", value)
+        return found
 
-    return [tool if tool.execution is None else shown(tool) for tool in tools]
+    found = [tool if tool.execution is None else shown(tool) for tool in tools]
+    if origin is not None:
+        origin.items = written
+    return found
 
 
 # ---------------------------------------------------------------- calls

@@ -10,6 +10,7 @@ that a middleware has replaced is encoded.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple, cast
 
 import msgspec
@@ -220,26 +221,27 @@ _items = msgspec.json.Decoder(list[Raw])
 
 class RawItem(NamedTuple):
     """An item of a list as its server wrote it: `item` is what it was decoded as, and `name` its
-    name here, None for that of the server. Members in `without` are not passed on."""
+    name here, None for that of the server. `members` has what replaces members, None for those that
+    are not passed on."""
 
     item: t.ProtocolType
     raw: Raw
     revision: Revision
     name: str | None = None
-    without: frozenset[str] = frozenset()
+    members: Mapping[str, Raw | None] = MappingProxyType({})
 
-    def replaced(self, item: t.ProtocolType, without: str) -> "RawItem":
-        """The same for an item that lacks a member, and is the same otherwise."""
-        return self._replace(item=item, without=self.without | {without})
+    def replaced(self, item: t.ProtocolType, member: str, value: Raw | None) -> "RawItem":
+        """The same for an item with another member, and that is the same otherwise."""
+        return self._replace(item=item, members={**self.members, member: value})
 
     def encoded(self) -> bytes:
         """The bytes, with the name and the members that it has here."""
-        if self.name is None and not self.without:
+        if self.name is None and not self.members:
             return bytes(self.raw)
-        members: dict[str, Any] = dict(_members.decode(self.raw))
+        members: dict[str, Any] = {**_members.decode(self.raw), **self.members}
         if self.name is not None:
             members["name"] = self.name
-        return encode({name: one for name, one in members.items() if name not in self.without})
+        return encode({name: one for name, one in members.items() if one is not None})
 
 
 def raw_item_steps(

@@ -29,6 +29,7 @@ from colonnade.protocol.http.param_headers import (
     headers_for_call,
     param_headers,
     read_text,
+    unknown_params,
 )
 from colonnade.protocol.http.rules import status_of
 from colonnade.protocol.http.security import Headers, combine_headers, lowercase_headers
@@ -728,3 +729,27 @@ def test_a_server_accepts_the_header_of_no_other_value(said: object, meant: obje
         agree(REGION, sent, {"region": meant})
     else:
         disagree(REGION, sent, {"region": meant})
+
+
+# ---------------------------------------------------------------- intermediaries
+
+
+@pytest.mark.spec("R0900")
+def test_headers_that_mirror_no_known_parameter_are_found_for_forwarding() -> None:
+    known = (ParamHeader("City", ("city",), ParamType.STRING, b"mcp-param-city"),)
+    headers = {
+        b"host": b"example.com",
+        b"mcp-name": b"look",
+        b"mcp-param-city": b"Oslo",
+        b"mcp-param-region": b" eu ",
+        b"mcp-param-": b"no name",
+        b"mcp-param-line": b"a\r\nX-Other: b",
+        b"mcp-param-long": b"x" * (MAX_VALUE_BYTES + 1),
+    }
+    assert unknown_params(headers, known) == [("Mcp-Param-region", "eu")]
+    assert ("Mcp-Param-city", "Oslo") in unknown_params(headers, ())
+
+
+def test_no_more_unknown_headers_are_forwarded_than_a_request_may_have() -> None:
+    headers = {b"mcp-param-%d" % number: b"1" for number in range(MAX_PARAM_HEADERS + 5)}
+    assert len(unknown_params(headers, ())) == MAX_PARAM_HEADERS

@@ -5,8 +5,12 @@ Rules: without `[gateway.auth]` only this machine is served. Standard output bel
 """
 
 import contextlib
+import logging
+import os
+import shlex
+import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -22,13 +26,17 @@ from colonnade.cli.commands.serve import (
 from colonnade.cli.errors import INTERRUPTED, LOG_FORMAT, CliError, Reporter
 from colonnade.cli.options import Action, ConnectionOptions, complete_file
 from colonnade.errors import LocalProtocolError, Refused
+from colonnade.text import clean
+from colonnade.transport.process.sandbox import sandbox_of
 
 if TYPE_CHECKING:  # loaded when the command runs
     from colonnade.auth.server.protection import Protection
+    from colonnade.cli.terminal import Terminal
     from colonnade.gateway.gateway import Gateway
-    from colonnade.host.config.settings import GatewaySettings
+    from colonnade.host.config.settings import Config, GatewaySettings, ServerEntry
     from colonnade.ports import Store
     from colonnade.transport.http_server.runner import HttpRunner
+    from colonnade.transport.process.sandbox import Sandbox
 
 # Of a key in `[gateway]`.
 KEY_BYTES = 32
@@ -55,11 +63,30 @@ COLONNADE_ACCESS_LOG, COLONNADE_LOG_LEVEL and COLONNADE_LOG_JSON set these optio
     metavar="URL",
     help="Where state is kept: memory (default), sqlite:PATH, or redis://HOST.",
 )
+@click.option(
+    "--sandbox",
+    type=click.Choice(["strict", "workspace"]),
+    help="Sandbox of each command whose server has no sandbox setting (Linux, bubblewrap).",
+)
+@click.option(
+    "--allow-command",
+    "allowed",
+    multiple=True,
+    metavar="SERVER",
+    help="Start this server though its command is dangerous. May be repeated.",
+)
 @DEBUG
 @LOG_LEVEL
 @LOG_JSON
 def gateway(
-    file: str, stdio: bool, view: str, store: str | None, debug: bool, **options: Any
+    file: str,
+    stdio: bool,
+    view: str,
+    store: str | None,
+    sandbox: str | None,
+    allowed: tuple[str, ...],
+    debug: bool,
+    **options: Any,
 ) -> Action:
     """Serve all servers of a configuration file as one server.
 
@@ -69,15 +96,27 @@ def gateway(
     """
     given = {name: value for name, value in options.items() if value}
     given |= {"port": 0} if options["port"] == 0 else {}
-    return partial(serve_gateway, file, given, stdio=stdio, view=view, store=store, debug=debug)
+    chosen = GatewayOptions(file, view, store, sandbox, allowed, stdio, debug)
+    return partial(serve_gateway, chosen, given)
 
 
-def serve_gateway(
-    file: str, given: dict[str, Any], *, stdio: bool, view: str, store: str | None, debug: bool
-) -> int:
+class GatewayOptions(NamedTuple):
+    """The options of a gateway that do not concern its listener."""
+
+    file: str
+    view: str = ""
+    store: str | None = None
+    sandbox: str | None = None
+    allowed: tuple[str, ...] = ()
+    stdio: bool = False
+    debug: bool = False
+
+
+def serve_gateway(options: GatewayOptions, given: dict[str, Any]) -> int:
     """Serve until SIGTERM, Ctrl-C or the end of stdin; return the exit code."""
     from colonnade.transport.http_server.settings import LOG_FORMAT as HTTP_LOG_FORMAT
 
+    debug, stdio = options.debug, options.stdio
     reporter = Reporter(debug=debug, log_json=given.get("log_json", False))
     try:
         if stdio and (wrong := [name for name in ("host", "port", "path") if name in given]):
@@ -93,7 +132,9 @@ def serve_gateway(
             access_log=settings.access_log,
         )
         configure_logging(reporter, LOG_FORMAT if stdio else HTTP_LOG_FORMAT)
-        made = make_gateway(file, view=view, store=store, stdio=stdio, debug=debug)
+        if settings.log_level is None and not debug:
+            _log_processes(LOG_FORMAT if stdio else HTTP_LOG_FORMAT)
+        made = make_gateway(options)
         if stdio:
             return _serve_stdio(made)
         return _serve_http(made, settings)
@@ -102,12 +143,21 @@ def serve_gateway(
         return error.code
 
 
+def _log_processes(log_format: str) -> None:
+    """R1336: which commands are started is logged without being asked for."""
+    logger = logging.getLogger("colonnade.processes")
+    logger.setLevel(logging.INFO)
+    if not logging.getLogger().handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter(log_format))
+        logger.addHandler(handler)
+        logger.propagate = False
+
+
 # ---------------------------------------------------------------- the gateway
 
 
-def make_gateway(
-    file: str, *, view: str, store: str | None, stdio: bool = False, debug: bool = False
-) -> "Gateway":
+def make_gateway(options: GatewayOptions) -> "Gateway":
     """The gateway of a file. Raises `CliError`. Call it outside of an event loop: it may prompt the
     user."""
     from colonnade.cli.connections import load_config_for, login_for, show_problems
@@ -116,13 +166,15 @@ def make_gateway(
     from colonnade.host.config.settings import GatewaySettings
     from colonnade.host.host import Host
 
-    terminal = Terminal()
+    terminal, file, view = Terminal(), options.file, options.view
     config = load_config_for(ConnectionOptions(file), terminal)
-    show_problems(config.problems, terminal)
     table = config.gateway or GatewaySettings()
+    config = authorize_commands(config, options, terminal)
+    config = with_sandbox(config, sandbox_of(options.sandbox) or table.sandbox)
+    show_problems(config.problems, terminal)
     configured, keys = _look_up(file, table)
-    opened = open_store(store or configured)
-    if not stdio:  # a client on stdio has one process, which has a key of its own
+    opened = open_store(options.store or configured)
+    if not options.stdio:  # a client on stdio has one process, which has a key of its own
         require_keys(file, opened, keys)
     try:
         host = Host(config, auth=lambda url: login_for(url, terminal, ask=False))
@@ -138,7 +190,7 @@ def make_gateway(
             store=opened,
             keys=keys,
             views=table.views,
-            debug=debug,
+            debug=options.debug,
             **{key: value for key, value in optional.items() if value is not None},
         )
     except LocalProtocolError as error:
@@ -198,6 +250,73 @@ def decode_key(file: str, number: int, text: str) -> bytes:
         "digits",
         hint="openssl rand -base64 32 makes one",
     )
+
+
+def with_sandbox(config: "Config", sandbox: "Sandbox | None") -> "Config":
+    """The servers with this sandbox, where they say nothing about one."""
+    from msgspec.structs import replace
+
+    if sandbox is None:
+        return config
+    entries = {
+        key: replace(entry, settings=replace(entry.settings, sandbox=sandbox))
+        if entry.settings.sandbox is None
+        else entry
+        for key, entry in config.entries.items()
+    }
+    return replace(config, entries=entries)
+
+
+def authorize_commands(config: "Config", options: GatewayOptions, terminal: "Terminal") -> "Config":
+    """R1337: the servers without those whose command is dangerous and was not authorized: by an
+    option, or by an answer, which is kept until the command changes. Raises `CliError` if none is
+    left."""
+    from msgspec.structs import replace
+
+    from colonnade.host.config.settings import HostProblem
+
+    refused = {
+        key: entry
+        for key, entry in config.entries.items()
+        if entry.dangers
+        and entry.settings.enabled
+        and key not in options.allowed
+        and not _is_authorized(entry, terminal)
+    }
+    if not refused:
+        return config
+    problems = [
+        HostProblem(
+            key,
+            f"server {key!r} is not served: its command {', '.join(entry.dangers)}",
+            entry.place,
+            hint=f"review it, then use --allow-command {shlex.quote(key)}",
+        )
+        for key, entry in refused.items()
+    ]
+    entries = {key: entry for key, entry in config.entries.items() if key not in refused}
+    if not any(entry.settings.enabled for entry in entries.values()):
+        raise CliError("; ".join(clean(str(one)) for one in problems))
+    return replace(config, entries=entries, problems=(*config.problems, *problems))
+
+
+def _is_authorized(entry: "ServerEntry", terminal: "Terminal") -> bool:
+    """Whether a user has authorized a command, now or before."""
+    from colonnade.host.config.trust import recall, remember
+
+    file = os.path.realpath(entry.place.file) if entry.place is not None else ""
+    name = f"gateway {file} {entry.key}"
+    if recall(name) == entry.command_digest:
+        return True
+    if not terminal.can_ask:
+        return False
+    terminal.note(f"server {clean(entry.key)} starts: {entry.shown}\n")
+    terminal.note("".join(f"  ! {danger}\n" for danger in entry.dangers))
+    terminal.note("Every client of the gateway can use it. Start it when it is needed? [y/N] ")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        return False
+    remember(name, entry.command_digest)
+    return True
 
 
 def _protection(table: "GatewaySettings") -> "Protection | None":

@@ -48,7 +48,7 @@ from colonnade.client.connect import connect
 from colonnade.client.tools import members, prompt_signature, tool_signature
 from colonnade.errors import ColonnadeError, LocalProtocolError
 from colonnade.host.config.settings import Config, HostProblem, ServerEntry
-from colonnade.host.servers.supervisor import has_authorization, url_of
+from colonnade.host.servers.supervisor import has_authorization, sandbox_for, url_of
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.jsonrpc import encode
@@ -631,6 +631,7 @@ async def _inspect_entry(
                 auth=auth,
                 revision=settings.revision,
                 timeout_s=settings.timeout_s,
+                sandbox=sandbox_for(entry, target),
             )
             async with connecting as client:
                 return await inspect_connected(SingleServer(client))

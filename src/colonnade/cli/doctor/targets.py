@@ -60,6 +60,7 @@ from colonnade.client.auth import stored_login
 from colonnade.client.connect import PROGRAMS, ConnectContext, transport_for
 from colonnade.errors import ColonnadeError, ConnectionLost, LocalProtocolError, RemoteProtocolError
 from colonnade.host.config.settings import Config, HostProblem, Place, ServerEntry
+from colonnade.host.servers.supervisor import sandbox_for
 from colonnade.text import one_line
 from colonnade.transport.http_client.pool import HttpPool
 
@@ -442,7 +443,8 @@ async def _entry_checks(
         return
     try:
         resolved = await entry.resolve()
-        transport_for(resolved, ConnectContext(name=entry.key))  # raises for an invalid entry
+        around: dict[str, Any] = {"name": entry.key, "sandbox": sandbox_for(entry, resolved)}
+        transport_for(resolved, ConnectContext(**around))  # raises for an invalid entry
     except LocalProtocolError as error:
         yield failed(VARIABLES, USAGE, one_line(str(error)), "fix the entry")
         return
@@ -455,7 +457,7 @@ async def _entry_checks(
     settings = entry.settings
     server = CheckedServer(
         resolved,
-        {"name": entry.key},
+        around,
         settings.timeout_s,
         f"{_typed_target(options)}--server {shlex.quote(entry.key)}",
         entry.shown,

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 from colonnade.host.config.entry import EntryDraft, EntryField
 from colonnade.host.config.references import Reference, ValueTemplate, literal
 from colonnade.logs import REDACTED, redact
+from colonnade.transport.process.sandbox import Sandbox
 
 # A long word of letters and digits is more often a key than anything that people read.
 _KEY: Final = re.compile(r"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9_-]{20,}")
@@ -121,6 +122,8 @@ def safe_value(path: tuple[str, ...], entry_field: EntryField) -> str:
         return shlex.join(
             safe(one if isinstance(one, ValueTemplate) else literal(one)) for one in items
         )
+    if isinstance(value, Sandbox):
+        return value.describe()
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:g}" if isinstance(value, float) else "not set" if value is None else str(value)

@@ -7,8 +7,9 @@ file, line, column and key. No value is in a message, since it may be a secret.
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from glob import escape
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
+from colonnade.errors import LocalProtocolError
 from colonnade.host.config import json_editor as json_text
 from colonnade.host.config import toml_editor as toml_text
 from colonnade.host.config.formats import (
@@ -34,6 +35,7 @@ from colonnade.host.config.references import (
 )
 from colonnade.host.config.settings import ROOTS_OF_CALLER, ConfigSyntaxError, HostProblem, Place
 from colonnade.text import clean, closest
+from colonnade.transport.process.sandbox import Sandbox, sandbox_of
 
 
 class SourceText:
@@ -402,6 +404,8 @@ class _ValueReader:
             return value
         if kind is ValueKind.OBJECT:
             return value if node.members is not None else None
+        if kind is ValueKind.SANDBOX:
+            return self._sandbox(node)
         if kind is ValueKind.STRING:
             return self._text(node)
         if kind is ValueKind.ROOTS and value == ROOTS_OF_CALLER:
@@ -409,6 +413,13 @@ class _ValueReader:
         if kind in (ValueKind.STRINGS, ValueKind.ROOTS, ValueKind.NAMES):
             return self._texts(node, kind)
         return scalar_value(value, kind)
+
+    def _sandbox(self, node: SourceNode) -> Sandbox | Literal[False] | None:
+        try:
+            return sandbox_of(node.value) or False
+        except LocalProtocolError as error:
+            self._draft.wrong(node, str(error))
+            return None
 
     def _texts(self, node: SourceNode, kind: ValueKind) -> tuple[Any, ...] | None:
         if node.items is None:
@@ -511,9 +522,8 @@ def _finish(draft: EntryDraft) -> None:
     is_claudes = file_format == "claude-code" and draft.origin.scope != NAMED
     if is_claudes and url is not None and draft.get("type") is None:
         draft.warn(url.node, 'Claude Code itself needs "type": "http" as well')
-    sandbox = draft.fields.pop(("sandbox",), None)
-    if sandbox is not None and sandbox.value:
-        draft.warn(sandbox.node, "the sandbox is not supported; the server is started without it")
+    if file_format == "vscode":
+        _finish_sandbox(draft)
 
 
 def _check_target(draft: EntryDraft) -> None:
@@ -534,7 +544,8 @@ def _check_target(draft: EntryDraft) -> None:
             draft.wrong(kind.node, 'the type of a server with a url is "http" or "sse"')
         elif named != "stdio" and command is not None:
             draft.wrong(kind.node, 'the type of a server with a command is "stdio"')
-    for field, other in (("args", url), ("env", url), ("cwd", url), ("headers", command)):
+    of_commands = [(field, url) for field in ("args", "env", "cwd", "sandbox")]
+    for field, other in (*of_commands, ("headers", command)):
         for path, entry_field in draft.fields.items():
             if path[0] == field and other is not None:
                 with_ = "command" if other is url else "url"
@@ -578,6 +589,33 @@ def _finish_codex(draft: EntryDraft) -> None:
     if scopes is not None:
         names = tuple(one.text for one in cast("tuple[ValueTemplate, ...]", scopes.value))
         draft.fields["login", "scopes"] = scopes._replace(value=names)
+
+
+def _finish_sandbox(draft: EntryDraft) -> None:
+    """Translate the sandbox of VS Code: `filesystem.allowWrite` is granted, `network` as a whole if
+    any domain is allowed, and what it denies is not there unless it is granted."""
+    enabled = draft.fields.pop(("sandbox_enabled",), None)
+    rules = draft.fields.pop(("sandbox_rules",), None)
+    if enabled is None or not enabled.value:
+        return
+    node = rules.node if rules is not None else enabled.node
+    writes, domains = node.get("filesystem", "allowWrite"), node.get("network", "allowedDomains")
+    folder = draft.origin.folder
+    given = {
+        "write": [
+            one.replace("${workspaceFolder}", folder) if isinstance(one, str) else one
+            for one in (writes.value if writes is not None and writes.items is not None else ())
+        ],
+        "network": domains is not None and bool(domains.value),
+    }
+    try:
+        made = sandbox_of(given)
+    except LocalProtocolError as error:
+        draft.wrong(node, str(error))
+        return
+    draft.fields[("sandbox",)] = enabled._replace(value=made)
+    if domains is not None and domains.value:
+        draft.warn(domains, "domains are not told apart: the sandbox has the whole network")
 
 
 def _escape_names(draft: EntryDraft) -> None:

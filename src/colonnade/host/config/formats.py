@@ -237,6 +237,7 @@ class ValueKind(Enum):
     PINS = 'one of "strict", "warn" and "off"'
     CONTAIN = 'one of "neutralise", "mark" and "off"'
     FIRST = 'one of "accept" and "review"'
+    SANDBOX = '"strict", "workspace", a table, or false'
     OBJECT = "an object"
     ANY = "anything"
 
@@ -317,6 +318,7 @@ SETTINGS: Final[dict[str, KeySpec]] = {
     "credentials": KeySpec(ValueKind.CREDENTIALS, "credentials"),
     "pins": KeySpec(ValueKind.PINS, "pins"),
     "contain": KeySpec(ValueKind.CONTAIN, "contain"),
+    "sandbox": KeySpec(ValueKind.SANDBOX, "sandbox"),
     "elicitation": KeySpec(ValueKind.BOOLEAN, "elicitation"),
     "trusted": KeySpec(ValueKind.BOOLEAN, "trusted"),
     "sampling": KeySpec(ValueKind.BOOLEAN, "sampling"),
@@ -365,8 +367,8 @@ KEYS: Final[dict[str, dict[str, KeySpec]]] = {
         **_HTTP,
         **_COMMON,
         "dev": KeySpec(ValueKind.OBJECT),
-        "sandboxEnabled": KeySpec(ValueKind.BOOLEAN, "sandbox"),
-        "sandbox": KeySpec(ValueKind.OBJECT),
+        "sandboxEnabled": KeySpec(ValueKind.BOOLEAN, "sandbox_enabled"),
+        "sandbox": KeySpec(ValueKind.OBJECT, "sandbox_rules"),
         "gallery": KeySpec(ValueKind.ANY),
         "version": KeySpec(ValueKind.ANY),
     },

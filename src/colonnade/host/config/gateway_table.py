@@ -19,17 +19,22 @@ never a value of the file, and it is looked up when the gateway starts.
 from collections.abc import Callable
 from typing import Any
 
+from colonnade.errors import LocalProtocolError
 from colonnade.host.config.entry import Origin, SourceNode
 from colonnade.host.config.lookups import LookupContext, resolve_template
 from colonnade.host.config.references import InvalidReference, ValueTemplate, template
 from colonnade.host.config.settings import GatewayAuthSettings, GatewaySecrets, GatewaySettings
 from colonnade.text import closest
+from colonnade.transport.process.sandbox import STRICT, Sandbox, sandbox_of
 
 # Adds a problem: the message, the node that it is about, and what to do.
 Report = Callable[[str, SourceNode, str], None]
 
 
-KEYS = ("name", "url", "name_limit", "page_size", "instructions", "store", "keys", "auth", "views")
+KEYS = (
+    *("name", "url", "name_limit", "page_size", "instructions", "store", "keys", "sandbox"),
+    *("auth", "views"),
+)
 _NUMBERS = ("name_limit", "page_size")
 _STRINGS = ("name", "url", "instructions")
 # Old keys decrypt what clients still carry; a handful are enough.
@@ -51,6 +56,8 @@ def read_gateway(node: SourceNode, report: Report) -> GatewaySettings | None:
             found[key] = _template(value, report)
         elif key == "keys":
             found[key] = _keys(value, report)
+        elif key == "sandbox":
+            found[key] = _sandbox(value, report)
         elif key == "auth":
             found[key] = _auth(value, report)
         elif key == "views":
@@ -127,6 +134,15 @@ def _strings(node: SourceNode | None, report: Report) -> tuple[str, ...]:
         report("expected a list of strings", node, "")
         return ()
     return tuple(one.value for one in items)
+
+
+def _sandbox(node: SourceNode, report: Report) -> Sandbox | None:
+    """What is wrong counts as the strictest one."""
+    try:
+        return sandbox_of(node.value)
+    except LocalProtocolError as error:
+        report(str(error), node, "until then it is the strict one")
+        return STRICT
 
 
 def _auth(node: SourceNode, report: Report) -> GatewayAuthSettings | None:

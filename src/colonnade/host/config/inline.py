@@ -22,6 +22,7 @@ from colonnade.host.config.settings import (
     Settings,
     credentials_problem,
 )
+from colonnade.transport.process.sandbox import sandbox_of
 
 _TARGET_KEYS = ("type", "command", "args", "env", "cwd", "url", "headers")
 # The key of the object that holds the servers, in files.
@@ -183,6 +184,8 @@ def _setting(name: str, value: Any) -> Any:
     from colonnade.host.config.formats import NEVER, SETTINGS, ValueKind, scalar_value
 
     kind = SETTINGS[name].kind
+    if kind is ValueKind.SANDBOX:
+        return sandbox_of(value) or False
     if kind is ValueKind.STRING:
         text = _string(name, value)
         if name == "revision":

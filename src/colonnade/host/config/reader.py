@@ -261,6 +261,14 @@ class ConfigReader:
                 made = merge(draft, source.defaults)
                 made.node, made.problems, made.warnings = draft.node, draft.problems, draft.warnings
                 drafts[key] = made
+        broken = source.defaults.node.get("sandbox") if source.defaults is not None else None
+        if source.defaults is not None and source.defaults.problems and broken is not None:
+            # Without the defaults, a command would run without its sandbox.
+            for draft in drafts.values():
+                if draft.get("command") is not None and draft.get("sandbox") is None:
+                    draft.wrong(
+                        broken, "not used: the defaults, which have a sandbox, are not valid"
+                    )
         for draft in drafts.values():
             draft.origin = source.origin("colonnade", NAMED)
         return list(drafts.values())
@@ -277,7 +285,8 @@ class ConfigReader:
             return True
         digest = digest_of(included)
         names = {draft: self._names[path] for draft, path in files.items()}
-        if is_trusted(source.file, digest, requested_actions(drafts, names), self._trust):
+        wanted = requested_actions(drafts, names, source.defaults)
+        if is_trusted(source.file, digest, wanted, self._trust):
             return True
         message = (
             f"{source.file} is not trusted, so its servers are not used; review the file, then run"

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from colonnade.errors import Refused
-from colonnade.host.config.display import shown
+from colonnade.host.config.display import shown, words
 from colonnade.host.config.entry import (
     EntryDraft,
     EntryField,
@@ -41,6 +41,7 @@ from colonnade.host.config.settings import (
     Settings,
     credentials_problem,
 )
+from colonnade.host.config.trust import program_dangers
 from colonnade.text import clean
 
 # Fingerprints are compared in this process alone.
@@ -91,6 +92,8 @@ def entry_of(
         settings=settings,
         place=draft.place,
         login=_login(draft),
+        dangers=tuple(map(clean, program_dangers(words(draft)))),
+        command_digest=hashlib.sha256("\0".join(words(draft)).encode()).hexdigest(),
     )
 
 

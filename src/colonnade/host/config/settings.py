@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from colonnade.client.cache import MAX_LIST_BYTES, MAX_LIST_ITEMS
 from colonnade.host.config.references import ValueTemplate
+from colonnade.transport.process.sandbox import Sandbox
 
 TOO_LONG = "a number has thousands of digits"
 
@@ -107,6 +108,8 @@ class Settings(Struct, frozen=True, kw_only=True):
       sessions.
     - `pins` is what happens to definitions that were not accepted, and `contain` to hidden text in
       what it sends; None for what the host does.
+    - `sandbox` is what its command may do on this machine: False for all that the host may, and
+      None for what the gateway says, or else the same.
     - `trusted` lets rules of a policy look at the annotations of its tools.
     - `sampling` and `elicitation` allow these input requests, and `roots` are its roots: folders,
       or "caller" for those of the client that the call comes from.
@@ -124,6 +127,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     trusted: bool = False
     pins: PinsSetting | None = None
     contain: ContainSetting | None = None
+    sandbox: Sandbox | Literal[False] | None = None
     elicitation: bool = True
     sampling: bool = False
     roots: tuple[str, ...] | Literal["caller"] = ()
@@ -171,7 +175,8 @@ class ServerEntry(Struct, frozen=True, kw_only=True, eq=False):
     """One server: its key, how to connect to it, and its settings.
 
     `fingerprint` is equal if nothing has changed; a reload then leaves the server alone. `shown` is
-    the command or the URL, for people: complete, and without secrets.
+    the command or the URL, for people: complete, and without secrets. `dangers` is what deserves
+    attention in its command, and `command_digest` tells whether that is still the same.
     """
 
     key: str
@@ -181,6 +186,8 @@ class ServerEntry(Struct, frozen=True, kw_only=True, eq=False):
     settings: Settings = Settings()
     place: Place | None = None
     login: LoginSettings | None = None
+    dangers: tuple[str, ...] = ()
+    command_digest: str = ""
 
 
 class AuditSettings(Struct, frozen=True, kw_only=True):
@@ -240,6 +247,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     - `store` is where state is kept: `memory`, `sqlite:PATH`, or the URL of a Redis server. `keys`
       are references to the keys that encrypt what clients carry, the same in all replicas.
       `resolve` looks up what both refer to.
+    - `sandbox` is that of each command whose server has no setting of its own.
     - `views` are further endpoints, each with some of the servers.
     """
 
@@ -251,6 +259,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     store: ValueTemplate | None = None
     keys: tuple[ValueTemplate, ...] = ()
     resolve: Callable[[], Coroutine[Any, Any, GatewaySecrets]] | None = None
+    sandbox: Sandbox | None = None
     auth: GatewayAuthSettings | None = None
     views: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 

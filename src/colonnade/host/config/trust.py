@@ -28,6 +28,7 @@ from colonnade.host.config.display import words
 from colonnade.host.config.entry import EntryDraft, EntryField, templates_of
 from colonnade.host.config.references import ValueTemplate
 from colonnade.text import clean
+from colonnade.transport.process.sandbox import Sandbox
 
 # Names of programs, without folder and suffix.
 PRIVILEGED: Final = frozenset({"sudo", "doas", "su", "pkexec", "runas", "gsudo"})
@@ -89,6 +90,16 @@ def command_dangers(argv: Sequence[str], folder: str) -> list[str]:
 
 
 def _command_dangers(argv: Sequence[str], folder: str) -> Iterator[str]:
+    yield from program_dangers(argv)
+    for word in argv[1:]:
+        yield from _place_dangers(word)
+        path = word.rpartition("=")[2]
+        if _is_outside(path, folder):
+            yield f"uses a path outside of {folder}"
+
+
+def program_dangers(argv: Sequence[str]) -> Iterator[str]:
+    """What deserves attention in a command line wherever it is started: what it runs."""
     line = " ".join(argv)
     names = [_name(word) for word in re.split(r"[\s;|&()`]+", line) if word]
     first = _name(argv[0]) if argv else ""
@@ -105,11 +116,6 @@ def _command_dangers(argv: Sequence[str], folder: str) -> Iterator[str]:
         yield "runs inline code"
     if re.search(r"\|\s*(?:sudo\s+)?(?:ba|z|da|k)?sh\b|\beval\b|base64\s+(?:-d|--decode)", line):
         yield "runs the output of another program"
-    for word in argv[1:]:
-        yield from _place_dangers(word)
-        path = word.rpartition("=")[2]
-        if _is_outside(path, folder):
-            yield f"uses a path outside of {folder}"
 
 
 def _name(word: str) -> str:
@@ -149,7 +155,7 @@ def url_dangers(url: str) -> list[str]:
     return []
 
 
-ActionKind: TypeAlias = Literal["run", "reach", "set", "send", "ask", "read", "in"]
+ActionKind: TypeAlias = Literal["run", "reach", "set", "send", "ask", "read", "in", "sandbox"]
 
 FOLDER: Final = "trusted"
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
@@ -210,16 +216,24 @@ def is_trusted(file: str, digest: str, wanted: Sequence[RequestedAction], trust:
 
 
 def requested_actions(
-    drafts: Iterable[EntryDraft], variables: Mapping[EntryDraft, Sequence[str]]
+    drafts: Iterable[EntryDraft],
+    variables: Mapping[EntryDraft, Sequence[str]],
+    defaults: EntryDraft | None = None,
 ) -> list[RequestedAction]:
-    """All actions that entries request, complete, as they are written. Of `.env` files, whose
-    values may be secrets, only the names of variables, by entry."""
+    """All actions that entries request, complete, as they are written, and their sandbox, which may
+    be that of the defaults. Of `.env` files, whose values may be secrets, only the names of
+    variables, by entry."""
+    usual = defaults.get("sandbox") if defaults is not None else None
     return [
-        action for draft in drafts for action in _entry_actions(draft, variables.get(draft, ()))
+        action
+        for draft in drafts
+        for action in _entry_actions(draft, variables.get(draft, ()), usual)
     ]
 
 
-def _entry_actions(draft: EntryDraft, names: Sequence[str]) -> Iterator[RequestedAction]:
+def _entry_actions(
+    draft: EntryDraft, names: Sequence[str], sandbox: EntryField | None
+) -> Iterator[RequestedAction]:
     key, folder = clean(draft.key), draft.origin.folder
 
     def action(what: ActionKind, text: str, dangers: Iterable[str] = ()) -> RequestedAction:
@@ -229,6 +243,9 @@ def _entry_actions(draft: EntryDraft, names: Sequence[str]) -> Iterator[Requeste
     if draft.get("command") is not None:
         line = words(draft)
         yield action("run", shlex.join(line), command_dangers(line, folder))
+        sandbox = draft.get("sandbox") or sandbox
+        if sandbox is not None:
+            yield action("sandbox", *_granted(sandbox.value))
     if url is not None:
         yield action("reach", url.value.text, url_dangers(url.value.text))
     if cwd is not None:
@@ -251,6 +268,14 @@ def _entry_actions(draft: EntryDraft, names: Sequence[str]) -> Iterator[Requeste
             part for one in templates_of(entry_field) for part in one.references if part.words
         ):
             yield action("ask", shlex.join(part.words), command_dangers(part.words, folder))
+
+
+def _granted(sandbox: Sandbox | Literal[False]) -> tuple[str, list[str]]:
+    """R1314: what a sandbox grants, and what deserves attention in it."""
+    if sandbox is False:
+        return "none", []
+    paths = [*sandbox.read, *sandbox.write]
+    return sandbox.describe(), [one for path in paths for one in _place_dangers(path)]
 
 
 def _text(entry_field: EntryField) -> str:

@@ -209,6 +209,11 @@ def _with_task(request: InputRequest, id: str | None) -> InputRequest:
     return InputRequest(replace(request.params, meta=meta or None))
 
 
+def _validated_headers(context: RequestContext) -> Mapping[bytes, bytes] | None:
+    """The headers of a request, if its revision has them compared with the body."""
+    return context.headers if context.exchange.peer.revision.http.routing_headers else None
+
+
 async def send_to_latest_call(contexts: tuple[RequestContext, ...], request: InputRequest) -> Raw:
     """Send an input request to the caller of the latest call."""
     return await contexts[-1].ask(request)
@@ -649,6 +654,7 @@ class SessionCall:
             declared=self.input,
             relay=relay is not None and relay.in_results,
             relay_errors=relay is not None,
+            headers=_validated_headers(self.context),
         )
         try:
             result = await send(params)

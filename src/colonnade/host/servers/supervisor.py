@@ -67,6 +67,7 @@ from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputCapabilities, InputRequestKind
 from colonnade.protocol.revision import Revision, Revisions
+from colonnade.transport.process.sandbox import Sandbox
 
 if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
@@ -223,6 +224,7 @@ class SessionOpener:
             name=self._entry.key,
             auth=self._credentials(target, caller.principal),
             on_stderr=session.stderr_received if is_command(target) else None,
+            sandbox=sandbox_for(self._entry, target),
         )
         transport, accepts = None, accepted_revisions(settings.revision)
         if elsewhere is not None:
@@ -260,6 +262,11 @@ def is_command(target: object) -> bool:
     if isinstance(target, str | os.PathLike):
         return not url_of(cast("str | os.PathLike[str]", target))
     return isinstance(target, list | tuple)
+
+
+def sandbox_for(entry: ServerEntry, target: object) -> Sandbox | None:
+    """The sandbox of a resolved target: a default may say one for a server with a URL, too."""
+    return (entry.settings.sandbox or None) if is_command(target) else None
 
 
 def url_of(target: object) -> str:

@@ -126,6 +126,7 @@ class ParamHeader(Struct, frozen=True):
         return f"Mcp-Param-{self.name}"
 
 
+_KEY_PREFIX: Final = b"mcp-param-"
 _TYPES = {kind.value: kind for kind in ParamType}
 # Keywords that hold values, in which a member with the name of the annotation is not one.
 _DATA = frozenset({"default", "const", "enum", "examples", "example", ANNOTATION})
@@ -306,6 +307,22 @@ def check_params(params: tuple[ParamHeader, ...], headers: Headers, arguments: R
             raise _mismatch(param.header, "is present, but the body has no value")
         if not _agree(param.type, text, value):
             raise _mismatch(param.header, "differs from the body")
+
+
+def unknown_params(headers: Headers, known: tuple[ParamHeader, ...]) -> list[tuple[str, str]]:
+    """The `Mcp-Param` headers of a request that mirror none of these parameters: an intermediary
+    forwards them (R0900), at most `MAX_PARAM_HEADERS`. Invalid values are left out."""
+    keys = {param.key for param in known}
+    found: list[tuple[str, str]] = []
+    for key, value in headers.items():
+        if key.startswith(_KEY_PREFIX) and key not in keys and len(found) < MAX_PARAM_HEADERS:
+            name = key.removeprefix(_KEY_PREFIX).decode("latin-1")
+            header = f"Mcp-Param-{name}"
+            try:
+                found += [(header, read_text(header, value))] if _TOKEN.fullmatch(name) else []
+            except Fault:
+                continue
+    return found
 
 
 def _hides(arguments: object, path: tuple[str, ...]) -> bool:

@@ -24,6 +24,7 @@ from colonnade.ports import ConnectionEvents
 from colonnade.protocol.exchange import PIPE
 from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
 from colonnade.protocol.link.link import DuplexLink
+from colonnade.text import clean
 from colonnade.transport.duplex import ClientDuplex
 from colonnade.transport.process.command import Command
 from colonnade.transport.process.output import (
@@ -33,6 +34,7 @@ from colonnade.transport.process.output import (
     StdoutFilter,
     redact,
 )
+from colonnade.transport.process.sandbox import GivenSandbox
 
 # A server that exits at the end of its input takes less than a second; one that cleans up gets as
 # much again after SIGTERM. Together below five seconds.
@@ -119,6 +121,8 @@ else:
     from colonnade.transport.process.posix import PosixProcess as OurProcess
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
+# One line when a child starts and one when it has ended: what was run on this machine.
+process_log: logging.Logger = logging.getLogger("colonnade.processes")
 
 # A process that dies closes its streams a moment before its exit status is known.
 EXIT_S = 0.5
@@ -230,6 +234,17 @@ class Child:
             exited=self._exited,
         )
         self._started = await starter(self._command, callbacks)
+        self._log_start()
+
+    def _log_start(self) -> None:
+        """R1336: the program alone; its arguments may be secret."""
+        sandbox = self._command.sandbox
+        process_log.info(
+            "%s started %s %s",
+            self.label,
+            clean(os.path.basename(self._command.argv[0])),
+            f"in a sandbox: {clean(sandbox.describe())}" if sandbox else "without a sandbox",
+        )
 
     def __repr__(self) -> str:
         return f"Child({self.label}, {self._close_reason or 'alive'})"
@@ -442,6 +457,8 @@ class Child:
                 await self._follow(forced_shutdown_steps())
             if not process.over:
                 log.warning("%s cannot be killed", self.label)
+            else:
+                process_log.info("%s %s", self.label, describe_status(process.status))
             await process.release()
         except asyncio.CancelledError:
             process.kill(force=True)
@@ -480,6 +497,7 @@ async def start_child(
     on_stderr: Callable[[str], None] | None = None,
     grace_s: float = GRACE_S,
     max_line_bytes: int = MAX_LINE_BYTES,
+    sandbox: GivenSandbox = None,
 ) -> Child:
     """Start a server. Raises `CannotConnect`, `InvalidArgument` for what is not a command, and
     `Refused` for one that would run more than itself.
@@ -487,8 +505,9 @@ async def start_child(
     `name` is its name in errors. `env` is added to the few variables that every child gets.
     `on_stderr` is called with every line of its standard error, with its secrets redacted.
     `grace_s` is the time that it has to exit, after the end of its input and after SIGTERM.
+    `sandbox` is what it may do (see `sandbox`); it is not started if there can be no sandbox.
     """
-    command = Command.of(argv, name=name, cwd=cwd, env=env)
+    command = Command.of(argv, name=name, cwd=cwd, env=env, sandbox=sandbox)
     child = Child(command, on_stderr=on_stderr, grace_s=grace_s, max_line_bytes=max_line_bytes)
     await child.start()
     return child

@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from colonnade.errors import (
     CannotConnect,
@@ -21,6 +22,7 @@ from colonnade.errors import (
     InvalidArgumentType,
     Refused,
 )
+from colonnade.transport.process.sandbox import GivenSandbox, Sandbox, sandbox_of
 
 # Variables that programs need for paths, user and language; the same few that other clients pass
 # on. Proxies and certificates may hold credentials, and must be given explicitly.
@@ -55,6 +57,7 @@ class Command:
     name: str
     cwd: str | None
     given: Mapping[str, str]
+    sandbox: Sandbox | None = None
     mark: str = field(default_factory=lambda: secrets.token_hex(16))
 
     @classmethod
@@ -65,6 +68,7 @@ class Command:
         name: str | None = None,
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        sandbox: GivenSandbox = None,
     ) -> "Command":
         """Check a command. Raises `InvalidArgument` and `InvalidArgumentType`."""
         if isinstance(argv, str | bytes) or not argv:
@@ -82,7 +86,8 @@ class Command:
                     f"{key!r} or its value cannot be an environment variable", argument="env"
                 )
         folder = os.fspath(cwd) if cwd is not None else None
-        return cls(words, name or os.path.basename(words[0]) or words[0], folder, given)
+        shown = name or os.path.basename(words[0]) or words[0]
+        return cls(words, shown, folder, given, sandbox_of(sandbox))
 
     @property
     def label(self) -> str:
@@ -222,6 +227,13 @@ def python_command(file: str, name: str = "") -> list[str]:
 def search_path() -> dict[str, str]:
     """The variable of the environment that lets a child import what this process can."""
     return {PATH: os.environ[PATH]} if PATH in os.environ else {}
+
+
+def package_folders() -> list[str]:
+    """The folders that a child imports this package from: a sandbox has to show them."""
+    here = str(Path(__file__).absolute().parents[3])
+    given = os.environ.get(PATH, "").split(os.pathsep)
+    return [here, *(one for one in given if os.path.isdir(one))]
 
 
 def imports_colonnade(file: str) -> bool:

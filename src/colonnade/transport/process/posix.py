@@ -29,12 +29,13 @@ import signal
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import CannotConnect, LocalProtocolError
 from colonnade.transport.process.command import MARK, Command, cannot_start
 from colonnade.transport.process.output import ProcessCallbacks
+from colonnade.transport.process.sandbox import SIGNALLED, find_bubblewrap, sandboxed_command
 from colonnade.transport.stdio import READ_BYTES, LineWriter
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
@@ -190,6 +191,21 @@ def start_watchdog(command: Command) -> Watchdog | None:
         return None
 
 
+def command_line(command: Command, bubblewrap: str) -> Sequence[str]:
+    """The command line that is started: that of a command, or of its sandbox. Raises `OSError` and
+    `CannotConnect`."""
+    if command.sandbox is None:
+        return command.argv
+    return sandboxed_command(
+        bubblewrap,
+        command.sandbox,
+        command.argv,
+        name=command.name,
+        cwd=command.cwd,
+        env=command.environment(),
+    )
+
+
 class _Input(LineWriter):
     """The standard input of a child."""
 
@@ -216,6 +232,7 @@ class PosixProcess:
         assert popen.stderr is not None
         self.pid: int = popen.pid
         self._mark = command.mark.encode()
+        self._is_sandboxed = command.sandbox is not None
         self._callbacks = callbacks
         self._streams = {"input": popen.stdin, "output": popen.stdout, "errors": popen.stderr}
         for stream in self._streams.values():
@@ -233,11 +250,13 @@ class PosixProcess:
 
     @classmethod
     async def start(cls, command: Command, callbacks: ProcessCallbacks) -> "PosixProcess":
-        """Start a command. Raises `CannotConnect`. Nothing is awaited, so it is not cancelled."""
+        """Start a command. Raises `CannotConnect`. Nothing is awaited after its start, so it is not
+        cancelled."""
+        bubblewrap = await find_bubblewrap(command.name) if command.sandbox is not None else ""
         watchdog = start_watchdog(command)  # first, so that no child is without one
         try:
             popen = subprocess.Popen(
-                command.argv,
+                command_line(command, bubblewrap),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -246,9 +265,11 @@ class PosixProcess:
                 env=command.environment(),
                 start_new_session=True,
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, CannotConnect) as error:
             if watchdog is not None:
                 watchdog.drop()
+            if isinstance(error, CannotConnect):
+                raise
             if isinstance(error, OSError):
                 raise cannot_start(command, error) from None
             raise LocalProtocolError(f"cannot start {command.label}: {error}") from None
@@ -316,7 +337,9 @@ class PosixProcess:
     @property
     def status(self) -> int | None:
         """Its exit status; negative for a signal."""
-        return self._exit.status
+        status = self._exit.status
+        is_signal = self._is_sandboxed and status is not None and status > SIGNALLED
+        return SIGNALLED - status if is_signal and status is not None else status
 
     def _exited(self) -> None:
         self._callbacks.exited()
@@ -336,7 +359,14 @@ class PosixProcess:
     def kill(self, *, force: bool) -> None:
         """Signal the group, and descendants that left it. Stopped processes are continued."""
         strays = self._find_strays()
-        if force:
+        if self._is_sandboxed and not force:
+            # Not bubblewrap itself, with which everything in the sandbox is killed. The first
+            # process of a namespace, which is bubblewrap too, ignores the signal.
+            for number in (signal.SIGTERM, signal.SIGCONT):
+                for pid, start in self._descendants.items():
+                    if pid != self.pid:
+                        _signal_one(pid, start, number)
+        elif force:
             for _ in range(STOP_ROUNDS if strays else 0):
                 self._signal_all(strays, signal.SIGSTOP)
                 before, strays = strays, self._find_strays()

@@ -19,6 +19,7 @@ from typing import Any, Protocol, cast
 from colonnade.errors import CannotConnect, ConnectionLost
 from colonnade.transport.process.command import Command, cannot_start, refuse_batch
 from colonnade.transport.process.output import ProcessCallbacks
+from colonnade.transport.process.sandbox import find_bubblewrap
 from colonnade.transport.stdio import DRAIN_BYTES, MAX_UNREAD_BYTES
 
 # How often the processes of a job are counted.
@@ -342,6 +343,8 @@ if sys.platform == "win32":
         @classmethod
         async def start(cls, command: Command, callbacks: ProcessCallbacks) -> LoopProcess:
             """Start a command. Raises `CannotConnect`, and `Refused` for a batch file's words."""
+            if command.sandbox is not None:
+                await find_bubblewrap(command.name)  # raises: there is none for Windows
             environment = command.environment()
             word = os.path.join(command.cwd or "", command.argv[0])
             path = environment.get("PATH") or environment.get("Path")
