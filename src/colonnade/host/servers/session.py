@@ -462,9 +462,7 @@ def _advertised(params: Any) -> Any:
 class SessionCall:
     """One call on a session, from when it was given the session until it is done."""
 
-    def __init__(
-        self, session: "HostedSession", request: RequestContext, key: CallerKey
-    ) -> None:
+    def __init__(self, session: "HostedSession", request: RequestContext, key: CallerKey) -> None:
         self.session: HostedSession = session
         self.context: RequestContext = request
         # The session of its client.
