@@ -17,6 +17,7 @@ from colonnade import (
     Server,
     connect,
 )
+from colonnade.client.connect import PendingClient
 from colonnade.client.subscriptions import ChangeStream
 from colonnade.errors import ColonnadeError
 from colonnade.gateway import subscriptions
@@ -371,7 +372,7 @@ class TalkingServer:
         self.waiting.set()
         await asyncio.Event().wait()
 
-    def client(self, gateway: Gateway, name: str) -> Client:
+    def client(self, gateway: Gateway, name: str) -> PendingClient:
         return connect(
             gateway, revision=OLD, on_log=lambda one: self.heard.append((name, one.data))
         )
