@@ -136,8 +136,7 @@ def configured(upstreams: Sequence[Upstream], folder: Path) -> Generator[list[st
         file = folder / "colonnade.toml"
         file.write_text(configuration(targets), "utf-8")
         trust = [*program, "config", "trust", "--yes", str(file)]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        subprocess.run(trust, check=True, **quiet)
+        subprocess.run(trust, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         yield [*program, "gateway", str(file)]
 
 

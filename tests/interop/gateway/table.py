@@ -1,14 +1,15 @@
 """Official clients through a gateway to official servers, as a matrix: `scripts/interop gateway`.
 
-    python tests/interop/gateway/table.py [NAME]
+    python tests/interop/gateway/table.py [--client NAME] [--server NAME]
 
-NAME is a part of the name of a client or of a server.
+NAME is a part of what the matrix prints.
 
 Rules: one row for each client and revision, one column for each server, transport and revision. A
 cell has the number of steps that went well, of those that were played; what a side does not have is
 left out, with the reason below. One failure and the exit code is 1.
 """
 
+import argparse
 import sys
 import tempfile
 from collections import Counter
@@ -143,28 +144,27 @@ def run_stdio(ways: Sequence[tuple[Peer, Revision]], upstreams: Sequence[Upstrea
     return pairs
 
 
-def main(name: str = "") -> int:
-    def chosen(words: str) -> bool:
-        return not name or name.lower() in words.lower()
-
-    ways = [way for way in client_ways() if not way[0].missing]
-    upstreams = [one for one in UPSTREAMS if not one.server.missing]
-    for one in {*client_ways(), *((one.server, None) for one in UPSTREAMS)}:
-        if why := one[0].missing:
-            print(f"{one[0]}: skipped, {why}")
-    if name:
-        some_ways = [way for way in ways if chosen(named(*way))]
-        some = [one for one in upstreams if chosen(f"{one.key} {one}")]
-        if not some_ways and not some:
-            print(f"no client and no server is named {name}")
-            return 1
-        ways, upstreams = some_ways or ways, some or upstreams
+def main(client: str = "", server: str = "") -> int:
+    ways = [way for way in client_ways() if client.lower() in named(*way).lower()]
+    upstreams = [one for one in UPSTREAMS if server.lower() in f"{one.key} {one}".lower()]
+    if not ways or not upstreams:
+        print("no client or no server has that name")
+        return 1
+    for skipped in (*(peer for peer, _ in ways), *(one.server for one in upstreams)):
+        if skipped.missing:
+            print(f"{skipped}: skipped, {skipped.missing}")
+    ways = [way for way in ways if not way[0].missing]
+    upstreams = [one for one in upstreams if not one.server.missing]
     cells = show(run_http(ways, upstreams))
     print("\nthe gateway on stdio:")
-    cells += show(run_stdio(ways, upstreams[:1] + upstreams[-1:]))
+    cells += show(run_stdio(ways, list(dict.fromkeys((upstreams[0], upstreams[-1])))))
     print(f"\ngateway: {counted(cells)}")
     return 0 if all(cell.ok for cell in cells) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--client", default="")
+    parser.add_argument("--server", default="")
+    options = parser.parse_args()
+    sys.exit(main(options.client, options.server))
