@@ -138,3 +138,8 @@ def test_trace_context_is_passed_on_and_is_no_part_of_what_a_person_approves() -
     meta = {t.TRACEPARENT_KEY: "00-1", "example.com/force": True, t.PROGRESS_TOKEN_KEY: 1}
     assert forwardable_meta(meta).keys() == {t.TRACEPARENT_KEY, "example.com/force"}
     assert unreserved_meta(meta) == {"example.com/force": True}
+
+
+def test_keys_of_this_package_are_those_of_one_hop() -> None:
+    meta = {"dev.colonnade/server": "a", "dev.colonnade.other/key": 1, "example.com/kept": 2}
+    assert forwardable_meta(meta).keys() == {"dev.colonnade.other/key", "example.com/kept"}
