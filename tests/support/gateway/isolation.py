@@ -24,7 +24,7 @@ import secrets
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -87,6 +87,10 @@ class Figures:
     def is_good(self) -> bool:
         return not self.foreign and not self.failures
 
+    def _kinds(self) -> Counter[str]:
+        """The failures, counted without the numbers and canaries in them."""
+        return Counter(re.sub(r"cnry\w+|\d+", "…", words) for words in self.failures)
+
     def lines(self) -> list[str]:
         """The figures, for people."""
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.messages.items()))
@@ -101,7 +105,7 @@ class Figures:
             *(f"{name:10} {value}" for name, value in self.facts.items()),
             f"memory MiB {memory}",
             *(f"FOREIGN    {words}" for words in self.foreign[:20]),
-            *(f"FAILED     {words}" for words in self.failures[:20]),
+            *(f"FAILED     {count} like {words}" for words, count in self._kinds().items()),
             f"foreign    {len(self.foreign)}, failed {len(self.failures)}",
         ]
 
@@ -548,6 +552,8 @@ async def drive(
     """Let the clients call until there were enough messages; each is visited at least once."""
     figures.memory_mib["before"] = figures_of(pid).mib
     left = list(clients)
+    # Those that were visited, the longest ago first; a client is visited once at a time.
+    visited: deque[IsolationClient] = deque()
     visits = 0
     ends_at = time.monotonic() + options.seconds
 
@@ -574,9 +580,10 @@ async def drive(
         nonlocal visits
         while (left or figures.total < options.messages) and time.monotonic() < ends_at:
             first = bool(left)
-            client = left.pop() if left else clients[visits % len(clients)]
+            client = left.pop() if left else visited.popleft()
             visits += 1
             await visit(client, first=first)
+            visited.append(client)
             if say is not None and visits % 100 == 0:
                 now = figures_of(pid)
                 say(
