@@ -218,7 +218,7 @@ async def converse(client: Client, prefix: str) -> None:
 def frames(wire: RecordedWire) -> list[tuple[Side, Any]]:
     """What was said after the handshake, without names, the `_meta` of the hop and ids."""
     opened = ("initialize", "server/discover")
-    first = {f["id"] for side, f in wire.frames if f.get("method") in opened}
+    first = {f["id"] for _, f in wire.frames if f.get("method") in opened}
     found: list[tuple[Side, Any]] = []
     for side, frame in wire.frames:
         if frame.get("id") in first:
