@@ -210,22 +210,22 @@ CUTS: dict[str, Cut] = {
     # callers apart
     "capabilities of a session": Cut(
         KEYS,
-        "return CallerKey(request.exchange.principal, place, self._last[1])",
+        "return CallerKey(request.exchange.principal, place, self._of(peer).declared)",
         "return CallerKey(request.exchange.principal, place, self.allowed)",
         CELLS,
         "offered_what_the_client",
     ),
     "session of a caller": Cut(
         KEYS,
-        "return CallerKey(request.exchange.principal, place, self._last[1])",
+        "return CallerKey(request.exchange.principal, place, self._of(peer).declared)",
         "return CallerKey(request.exchange.principal, None, self._last[1])",
         APART,
         "without_authentication",
     ),
     "principal of a caller": Cut(
         KEYS,
-        "return CallerKey(request.exchange.principal, place, self._last[1])",
-        "return CallerKey('', place, self._last[1])",
+        "return CallerKey(request.exchange.principal, place, self._of(peer).declared)",
+        "return CallerKey('', place, self._of(peer).declared)",
         APART,
         "many_principals",
     ),
