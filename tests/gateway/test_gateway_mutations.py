@@ -227,8 +227,8 @@ CUTS: dict[str, Cut] = {
     ),
     "progress token of another hop": Cut(
         "host/servers/session.py",
-        "forwardable_meta(meta) or None",
-        "meta",
+        "passed = forwardable_meta(meta)",
+        "passed = dict(meta)",
         "test_input_meta.py",
         "progress_token",
     ),
@@ -313,8 +313,8 @@ CUTS: dict[str, Cut] = {
     ),
     "roots of another caller": Cut(
         "host/servers/session.py",
-        "roots=self._last_roots if is_own else []",
-        "roots=self._last_roots",
+        "return self._last_roots if principals <= {self._last_principal} else []",
+        "return self._last_roots",
         ATTACKS,
         "roots_of_one_principal",
     ),

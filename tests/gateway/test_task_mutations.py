@@ -196,7 +196,7 @@ CUTS: dict[str, Cut] = {
         "tool_that_is_hidden",
     ),
     "every request about a task": Cut(
-        GUARD,
+        "host/policy/decisions.py",
         'if request.method.startswith("tasks/"):',
         'if request.method == "tasks/get":',
         GUARDED,
@@ -204,13 +204,17 @@ CUTS: dict[str, Cut] = {
     ),
     "input requests of a task": Cut(
         GUARD,
-        "                await self._review_state(server.entry, context, result)\n",
+        "                await self._input.review_task(server.entry, context, result)\n",
         "                pass\n",
         GUARDED,
         "denied_input",
     ),
     "input request of a task that was admitted": Cut(
-        GUARD, "if digest not in self._reviewed_tasks:", "if True:", GUARDED, "asked_about_once"
+        "host/policy/input_review.py",
+        "if digest not in self._reviewed_tasks:",
+        "if True:",
+        GUARDED,
+        "asked_about_once",
     ),
     "hidden text in the state of a task": Cut(
         RELAY,

@@ -202,6 +202,8 @@ def _related_task(request: InputRequest) -> str | None:
 
 def _with_task(request: InputRequest, id: str | None) -> InputRequest:
     """The same input request, of the task with this id; None for no task."""
+    if id is None and not request.params.meta:
+        return request
     meta: dict[str, Any] = dict(request.params.meta or {})
     meta.pop(t.RELATED_TASK_KEY, None)
     if id is not None:
@@ -430,7 +432,7 @@ class SessionInputRequests(InputCallbacks):
         task belongs to a request about that task, and waits for it."""
         task = _related_task(request)
         if task is None:
-            return await self.for_calls(request, tuple(self._calls()))
+            return await self.for_calls(_with_task(request, None), tuple(self._calls()))
         calls = await self._calls_about(task)
         relay = calls[-1].context.input_relay if calls else None
         is_known = bool(calls) and task_of(calls[-1].context) == task
@@ -577,11 +579,15 @@ class SessionInputRequests(InputCallbacks):
 
 
 def _without_hop_meta(request: InputRequest) -> InputRequest:
-    """The same request for the next hop, which has a progress token of its own."""
+    """The same request for the next hop, which has a progress token of its own. The task that it is
+    about is the one of that hop already."""
     meta = request.params.meta
     if not meta:
         return request
-    return InputRequest(replace(request.params, meta=forwardable_meta(meta) or None))
+    passed = forwardable_meta(meta)
+    if t.RELATED_TASK_KEY in meta:
+        passed[t.RELATED_TASK_KEY] = meta[t.RELATED_TASK_KEY]
+    return InputRequest(replace(request.params, meta=passed or None))
 
 
 def _retrieve_exception(pending: "asyncio.Future[Raw]") -> None:
