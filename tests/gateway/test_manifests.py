@@ -1,13 +1,17 @@
 """What servers offered last is known before they are started: capabilities, instructions, lists."""
 
+import asyncio
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
 from msgspec import Raw
 
 from colonnade import Gateway, Host, Server, connect
+from colonnade.gateway.manifests import GatewayManifests
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
 from colonnade.host.servers.manifest import ServerManifest
@@ -131,6 +135,52 @@ async def manifest_of(store: Store, principal: str) -> ServerManifest:
     raw = await store.get(principal, key)
     assert raw is not None
     return msgspec.json.decode(raw, type=ServerManifest)
+
+
+class OneServer:
+    """What manifests need of a host: one server, whose list has changed each time it is read."""
+
+    servers = ("s",)
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def fingerprint(self, server: str) -> str:
+        return server
+
+    def manifest(self, server: str, principal: str) -> ServerManifest:
+        self.reads += 1
+        return ServerManifest(capabilities=t.ServerCapabilities(), instructions=str(self.reads))
+
+
+class CallingStore(MemoryStore):
+    """Calls a function in the step of the loop after the first `put`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.then: list[Callable[[], None]] = []
+
+    async def put(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> None:
+        await super().put(principal, key, value, ttl_s)
+        while self.then:
+            asyncio.get_running_loop().call_soon(self.then.pop())
+
+
+@live
+async def test_a_list_that_is_read_when_the_last_one_has_just_been_saved_is_saved_too() -> None:
+    store, host = CallingStore(), OneServer()
+    manifests = GatewayManifests(cast("Host", host), lambda: store)
+    again = asyncio.Event()
+
+    def list_again() -> None:
+        manifests.save_soon("ann")
+        again.set()
+
+    store.then.append(list_again)
+    manifests.save_soon("ann")
+    await again.wait()
+    await manifests.close()
+    assert (await manifest_of(store, "ann")).instructions == "2"
 
 
 @live

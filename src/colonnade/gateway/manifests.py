@@ -41,7 +41,8 @@ class GatewayManifests:
         self._loaded: set[str] = set()
         # By principal and server: the digest of what is in the store.
         self._saved: dict[tuple[str, str], bytes] = {}
-        self._saving: dict[str, asyncio.Task[None]] = {}
+        self._saving: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         # Those whose lists were read again while they were saved.
         self._again: set[str] = set()
 
@@ -75,15 +76,19 @@ class GatewayManifests:
         if principal in self._saving:
             self._again.add(principal)
         else:
+            self._saving.add(principal)
             task = asyncio.get_running_loop().create_task(self._save(principal))
-            self._saving[principal] = task
-            task.add_done_callback(lambda _: self._saving.pop(principal, None))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _save(self, principal: str) -> None:
-        self._again.add(principal)
-        while principal in self._again:
-            self._again.discard(principal)
-            await self._save_once(principal)
+        try:
+            self._again.add(principal)
+            while principal in self._again:
+                self._again.discard(principal)
+                await self._save_once(principal)
+        finally:  # in this step of the loop, so that what is read from now on is saved by another
+            self._saving.discard(principal)
 
     async def _save_once(self, principal: str) -> None:
         for server in self._host.servers:
@@ -105,5 +110,5 @@ class GatewayManifests:
 
     async def close(self) -> None:
         """Wait until everything is saved."""
-        if self._saving:
-            await asyncio.wait(self._saving.values())
+        if self._tasks:
+            await asyncio.wait(self._tasks)

@@ -123,7 +123,7 @@ class PinGuard:
             if key != server.key:
                 others |= dict.fromkeys(titles, key)
         shapes = {skeleton(name): (name, key) for name, key in others.items()}
-        for name in sorted(own):
+        for name in sorted(own - {server.key}):  # its user calls it so, too
             other, key = shapes.get(skeleton(name), (name, ""))
             if other != name:
                 shown = repr(cut(clean(name), MAX_SHOWN))
