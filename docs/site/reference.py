@@ -362,7 +362,7 @@ def class_entry(name: str, cls: type[Any], public: set[type[Any]]) -> Entry:
         ):
             home = source(one.__module__)
             own.append((home.class_of(one.__qualname__), home))
-    if hasattr(cls, "__struct_fields__") or hasattr(cls, "_fields"):
+    if any(hasattr(cls, one) for one in ("__struct_fields__", "_fields", "__dataclass_fields__")):
         made.kind = "struct"
         for holder, home in reversed(own):
             made.parameters += _fields(holder, home)
