@@ -215,13 +215,6 @@ CUTS: dict[str, Cut] = {
         "test_policy.py",
         "in_every_process",
     ),
-    "one reading of a relayed response": Cut(
-        REVIEW,
-        "refuse_duplicate_members(response)",
-        "pass",
-        "test_policy.py",
-        "reads_in_two_ways",
-    ),
     "type of a relayed response": Cut(
         REVIEW,
         "input_request.decode_response(response, context.exchange.peer.revision)",

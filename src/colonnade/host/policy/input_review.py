@@ -35,7 +35,6 @@ from colonnade.host.policy.steps import RequestSteps, done, no_approver, not_rev
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputRequest, input_requests_in
-from colonnade.protocol.json_checks import refuse_duplicate_members
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
@@ -198,7 +197,6 @@ class InputReview:
             response = found.get(key)
             if response is None:
                 continue  # the server requires it again
-            refuse_duplicate_members(response)  # the person and the server read the same
             input_request.decode_response(response, context.exchange.peer.revision)
             steps = self._proposed(entry, context, input_request)
             with _recorded(steps):
