@@ -394,7 +394,7 @@ CUTS: dict[str, Cut] = {
     ),
     "changed lists of an unknown server": Cut(
         RUNTIME,
-        "return all(view.shows_server(one) for one in known.values())",
+        "return all(view.shows_server(one) for one in runtime.generation.servers.values())",
         "return True",
         POLICY,
         "another_process_noticed",
