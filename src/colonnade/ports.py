@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # an object of these types exists only if its module is loade
         InputRequest,
     )
     from colonnade.protocol.tasks.client import TaskHandle
-    from colonnade.protocol.types import ProgressNotificationParams
+    from colonnade.protocol.types import AnyInputRequest, ProgressNotificationParams
 
 
 class Session(Protocol):
@@ -109,6 +109,16 @@ class InputRelay(Protocol):
     def relayed(self, server: str, answered: "Mapping[str, Raw]") -> None:
         """Called before an `input_required` result is handed back: with the key of its server, and
         the input responses that are to be added to the next round."""
+        ...
+
+    @property
+    def under_review(self) -> "Mapping[str, AnyInputRequest]":
+        """Of the round before: the input requests whose responses a person sees before the server
+        gets them, by key."""
+        ...
+
+    def review_next(self, requests: "Mapping[str, AnyInputRequest]") -> None:
+        """The same for the next round."""
         ...
 
     @property

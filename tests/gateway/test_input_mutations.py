@@ -16,6 +16,7 @@ BRIDGE, KEYS = "gateway/bridge.py", "host/servers/callers.py"
 SESSION, URLS = "host/servers/session.py", "host/servers/url_elicitations.py"
 FOLLOWED, POLICY = "gateway/subscriptions.py", "test_subscription_policy.py"
 ROUTER, RUNTIME = "host/router.py", "host/runtime.py"
+REVIEW = "host/policy/input_review.py"
 
 CUTS: dict[str, Cut] = {
     # the state
@@ -173,18 +174,71 @@ CUTS: dict[str, Cut] = {
         "denied_elicitation",
     ),
     "record of a relayed input request": Cut(
-        "host/policy/input_review.py",
-        "                await done(steps.executed(None))\n            except",
-        "                await steps.executed(None)\n            except",
+        REVIEW,
+        "                await done(steps.executed(None))\n            steps.returned(result)",
+        "                await steps.executed(None)\n            steps.returned(result)",
         "test_policy.py",
         "allowed_elicitation",
     ),
     "review of a relayed input request": Cut(
-        "host/policy/input_review.py",
-        "if request.method in REVIEWED_METHODS:  # the client",
-        "if False:  # the client",
+        REVIEW,
+        "reviewed = await self._answered(steps, decision, ask)\n",
+        "reviewed = shown\n",
         "test_policy.py",
-        "has_not_seen",
+        "has_not_seen or a_person_denies",
+    ),
+    "edit of a relayed input request": Cut(
+        REVIEW,
+        "if reviewed is not shown:",
+        "if False:",
+        "test_policy.py",
+        "person_edits",
+    ),
+    "review of a relayed response": Cut(
+        ROUTER,
+        "if relay is not None and relay.under_review:",
+        "if False:",
+        "test_policy.py",
+        "has_not_seen or a_person_denies",
+    ),
+    "edit of a relayed response": Cut(
+        ROUTER,
+        "given = replace(given, input_responses=seen)",
+        "pass",
+        "test_policy.py",
+        "person_edits",
+    ),
+    "what is reviewed in another process": Cut(
+        BRIDGE,
+        "            under_review=relay.reviewed_next,\n",
+        "",
+        "test_policy.py",
+        "in_every_process",
+    ),
+    "type of a relayed response": Cut(
+        REVIEW,
+        "input_request.decode_response(response, context.exchange.peer.revision)",
+        "pass",
+        "test_policy.py",
+        "reads_in_two_ways",
+    ),
+    "rules of a relayed response": Cut(
+        REVIEW,
+        "            steps = self._proposed(entry, context, input_request)\n"
+        "            with _recorded(steps):\n"
+        "                decision = self._not_denied(entry, steps)\n",
+        "            steps = self._proposed(entry, context, input_request)\n"
+        "            with _recorded(steps):\n"
+        "                decision = self._decisions.decide(steps.request)\n",
+        "test_policy.py",
+        "deny_between_two_rounds",
+    ),
+    "review of an input request of a task": Cut(
+        REVIEW,
+        "if steps.request.method in REVIEWED_METHODS:  # the client",
+        "if False:  # the client",
+        "test_task_policy.py",
+        "sampling_of_a_task",
     ),
     "consent of the round before": Cut(
         "host/policy/admission.py",
@@ -194,7 +248,7 @@ CUTS: dict[str, Cut] = {
         "asked_about_once",
     ),
     "approval of an elicitation": Cut(
-        "host/policy/input_review.py",
+        REVIEW,
         "if is_elicitation and not in_inbox:",
         "if False:",
         "test_policy.py",
@@ -324,6 +378,13 @@ CUTS: dict[str, Cut] = {
         POLICY,
         "lists_of_a_hidden_server",
     ),
+    "removal of a hidden server": Cut(
+        RUNTIME,
+        "(server is not None and view.shows_server(server))",
+        "server is None or server.key in self._removed or view.shows_server(server)",
+        POLICY,
+        "hidden_server_that_is_removed",
+    ),
     "changed lists of a hidden server, to a session": Cut(
         "gateway/changes.py",
         "return bool(filters) and all(one.shows_servers(servers) for one in filters)",
@@ -333,7 +394,7 @@ CUTS: dict[str, Cut] = {
     ),
     "changed lists of an unknown server": Cut(
         RUNTIME,
-        "return all(view.shows_server(one) for one in known.values())",
+        "return all(view.shows_server(one) for one in runtime.generation.servers.values())",
         "return True",
         POLICY,
         "another_process_noticed",

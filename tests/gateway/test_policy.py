@@ -1,18 +1,22 @@
 """The policy of a host holds for the clients of a gateway in every revision."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from msgspec import Raw
 
 from colonnade import Context, Gateway, Host, Policy, Rule, Server, connect
+from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.errors import Declined, Fault, FaultKind, RemoteError
 from colonnade.host.config.settings import ServerEntry, Settings
 from colonnade.host.policy.approvals.inbox import Inbox, InboxAnswer, InboxItem
 from colonnade.host.policy.audit.log import AuditLog
 from colonnade.host.policy.containment import CONTAINED_KEY
 from colonnade.protocol import types as t
+from gateway.rounds import Rounds, text
 from host.audited import opened
 from live import live
 
@@ -47,6 +51,10 @@ def shop() -> Server:
         return (await ctx.sample("Rhyme on plum.", max_tokens=9)).text
 
     return server
+
+
+def unexpected(params: t.CreateMessageRequestParams) -> Any:
+    raise AssertionError("a client that sends each round itself is not asked")
 
 
 def hosted(server: Server, revision: str, policy: Policy, **options: Any) -> Host:
@@ -219,13 +227,174 @@ async def test_a_server_gets_no_roots_and_no_sampling_that_a_person_has_not_seen
         connect(Gateway(host), revision=client_revision, **options) as client,
     ):
         result = await client.call_tool(f"shop__{tool}")
-    if client_revision == server_revision == REVISIONS[0]:  # the client answers the server itself
-        assert result.is_error
-        assert "no person can see" in result.text
-        assert (seen, answers) == ([], [])
-    else:
-        assert answer in result.text
-        assert answer in seen[-1]
+    assert answer in result.text
+    assert answer in seen[-1]
+    assert len(seen) == (2 if tool == "rhyme" else 1)
+    assert tool != "rhyme" or "Rhyme on plum." in seen[0]
+
+
+@pytest.mark.spec("R0098")
+@pytest.mark.parametrize(("client_revision", "server_revision"), CELLS)
+@live
+async def test_what_a_person_edits_is_what_the_model_and_the_server_get(
+    client_revision: str, server_revision: str
+) -> None:
+    asked: list[str] = []
+
+    def on_item(item: InboxItem) -> InboxAnswer:
+        before, after = ("plum", "gum") if item.kind == "sampling" else ("Rum.", "Mum.")
+        assert before in item.content
+        return InboxAnswer(action="accept", content=item.content.replace(before, after))
+
+    def on_sample(params: t.CreateMessageRequestParams) -> str:
+        asked.append(str(params.messages))
+        return "Rum."
+
+    inbox = Inbox(on_item=on_item)
+    async with (
+        hosted(shop(), server_revision, Policy(default="allow"), inbox=inbox) as host,
+        connect(Gateway(host), revision=client_revision, on_sample=on_sample) as client,
+    ):
+        assert (await client.call_tool("shop__rhyme")).text == "Mum."
+    assert len(asked) == 1
+    assert "gum" in asked[0]
+    assert "plum" not in asked[0]
+
+
+@pytest.mark.parametrize(
+    ("tool", "denied"),
+    [("rhyme", "sampling"), ("rhyme", "sampling_result"), ("look", "roots")],
+)
+@pytest.mark.parametrize(("client_revision", "server_revision"), CELLS)
+@live
+async def test_a_server_gets_nothing_that_a_person_denies(
+    client_revision: str, server_revision: str, tool: str, denied: str, tmp_path: Path
+) -> None:
+    steps: list[str] = []
+
+    def on_item(item: InboxItem) -> InboxAnswer:
+        steps.append(item.kind)
+        return InboxAnswer(action="decline" if item.kind == denied else "accept")
+
+    def on_sample(_: t.CreateMessageRequestParams) -> str:
+        steps.append("model")
+        return "Gum."
+
+    options: dict[str, Any] = {"on_sample": on_sample, "roots": ["file:///srv"]}
+    inbox, log = Inbox(on_item=on_item), AuditLog(tmp_path)
+    async with (
+        hosted(shop(), server_revision, Policy(default="allow"), inbox=inbox, audit=log) as host,
+        connect(Gateway(host), revision=client_revision, **options) as client,
+    ):
+        result = await client.call_tool(f"shop__{tool}")
+    assert result.is_error
+    assert not {"Gum.", "srv"} & set(result.text.split())
+    before = ["sampling", "model"] if denied == "sampling_result" else []
+    assert steps == [*before, denied]
+    lines = [
+        json.loads(one)
+        for file in tmp_path.glob("*.jsonl")
+        for one in file.read_text().splitlines()
+    ]
+    events = [
+        one["event"]
+        for one in lines
+        if one.get("method") in ("sampling/createMessage", "roots/list")
+    ]
+    assert events[-1] == "failed"
+
+
+SAMPLED = {"role": "assistant", "content": {"type": "text", "text": "Gum."}, "model": "m"}
+
+
+def begun(result: Any) -> tuple[str, str | None]:
+    """The key of the one input request of a round, and its state."""
+    assert isinstance(result, t.InputRequiredResult), result
+    ((key, _),) = (result.input_requests or {}).items()
+    return key, result.request_state
+
+
+@live
+async def test_a_result_of_the_model_is_shown_in_every_process_and_each_time_it_is_sent() -> None:
+    seen: list[tuple[str, str]] = []
+
+    def on_item(place: str, item: InboxItem) -> InboxAnswer:
+        seen.append((place, item.kind))
+        return InboxAnswer(action="accept")
+
+    def at(place: str) -> Host:
+        inbox = Inbox(on_item=partial(on_item, place))
+        return hosted(server, REVISIONS[0], Policy(default="allow"), inbox=inbox)
+
+    server, keys, callbacks = shop(), [b"k" * 32], InputCallbacks(on_sample=unexpected)
+    async with (
+        at("here") as here,
+        at("there") as there,
+        connect(Gateway(here, keys=keys), on_sample=unexpected) as first,
+        connect(Gateway(there, keys=keys), on_sample=unexpected) as second,
+    ):
+        rounds = [Rounds(one, callbacks) for one in (first, second)]
+        key, state = begun(await rounds[0].send("rhyme", server="shop"))
+        for number in (1, 1, 0):
+            last = await rounds[number].send("rhyme", {}, state, {key: SAMPLED}, server="shop")
+            assert text(last) == "Gum."
+    assert seen == [("here", "sampling"), *[("there", "sampling_result")] * 2, ("here", seen[1][1])]
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        b'{"role":"assistant","content":{"type":"text","text":"a"},"model":"m","model":"n"}',
+        b'{"action":"accept","content":{"value":"a"}}',
+        b'{"roots":[]}',
+    ],
+)
+@live
+async def test_a_result_that_is_none_of_the_request_or_reads_in_two_ways_is_refused(
+    response: bytes,
+) -> None:
+    seen: list[str] = []
+
+    def on_item(item: InboxItem) -> InboxAnswer:
+        seen.append(item.kind)
+        return InboxAnswer(action="accept")
+
+    inbox = Inbox(on_item=on_item)
+    async with (
+        hosted(shop(), REVISIONS[0], Policy(default="allow"), inbox=inbox) as host,
+        connect(Gateway(host), on_sample=unexpected) as client,
+    ):
+        rounds = Rounds(client, InputCallbacks(on_sample=unexpected))
+        key, state = begun(await rounds.send("rhyme", server="shop"))
+        with pytest.raises(RemoteError) as caught:
+            await rounds.send("rhyme", {}, state, {key: Raw(response)}, server="shop")
+        assert caught.value.code == -32602
+    assert seen == ["sampling"]
+
+
+@live
+async def test_what_the_rules_deny_between_two_rounds_is_not_sent() -> None:
+    def on_item(item: InboxItem) -> InboxAnswer:
+        assert item.kind == "sampling"
+        return InboxAnswer(action="accept")
+
+    keys, server = [b"k" * 32], shop()
+    denying = Policy([Rule("deny", requests="sampling")], default="allow")
+    inbox, callbacks = Inbox(on_item=on_item), InputCallbacks(on_sample=unexpected)
+    async with (
+        hosted(server, REVISIONS[0], Policy(default="allow"), inbox=inbox) as before,
+        hosted(server, REVISIONS[0], denying, inbox=inbox) as after,
+        hosted(server, REVISIONS[0], Policy(default="allow")) as without,
+        connect(Gateway(before, keys=keys), on_sample=unexpected) as first,
+        connect(Gateway(after, keys=keys), on_sample=unexpected) as second,
+        connect(Gateway(without, keys=keys), on_sample=unexpected) as third,
+    ):
+        key, state = begun(await Rounds(first, callbacks).send("rhyme", server="shop"))
+        for client, words in ((second, "what a policy denies"), (third, "no way to ask")):
+            rounds = Rounds(client, callbacks)
+            last = await rounds.send("rhyme", {}, state, {key: SAMPLED}, server="shop")
+            assert words in text(last)
+            assert last.is_error
 
 
 @pytest.mark.parametrize(("client_revision", "server_revision"), CELLS)

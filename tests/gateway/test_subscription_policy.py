@@ -315,6 +315,35 @@ async def test_changed_lists_of_a_hidden_server_are_not_reported_to_the_program(
 
 
 @live
+async def test_a_hidden_server_that_is_removed_is_reported_to_no_program_and_no_client() -> None:
+    entries = {key: entry_of(key, with_lists()) for key in ("shown", "secret", "other")}
+    rules = Policy([Rule("deny", servers="secret"), Rule("allow")])
+    config = Config(entries=entries, policy=rules)
+    async with Host(config) as host:
+        gateway, seen, heard = Gateway(host), list[tuple[str, ...]](), list[str]()
+        gateway.watch_changes(lambda method, _: heard.append(method), "ann")
+        facts = CallerFilter(host._runtime, CallerFacts("ann"))  # pyright: ignore[reportPrivateUsage]
+        gateway.changes.note("ann", facts)
+        await gateway.start()
+        every: list[tuple[str, ...]] = []
+        host.watch(lambda changes: seen.append(changes.servers))
+        host.watch(lambda changes: every.append(changes.servers), all_callers=True)
+        entries = {key: one for key, one in entries.items() if key != "secret"}
+        config = replace(config, entries=entries)
+        await host.reload(config)
+        while not every:
+            await asyncio.sleep(0)
+        config = replace(config, entries={"shown": entries["shown"]})
+        await host.reload(config)
+        while "notifications/tools/list_changed" not in heard:
+            await asyncio.sleep(0)
+        assert every == [("secret",), ("other",)]
+        assert seen == [("other",)]
+        assert heard.count("notifications/tools/list_changed") == 1
+        await gateway.stop()
+
+
+@live
 async def test_a_change_that_another_process_noticed_is_for_callers_that_see_all_servers() -> None:
     rules = [Rule("deny", servers="secret", principals="bob"), Rule("allow")]
     async with Host({"secret": notes()}, policy=Policy(rules)) as host:

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from colonnade import Policy, RemoteError, Rule
+from colonnade import Context, Policy, RemoteError, Rule
 from colonnade.client.client import Client
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.host.policy.approvals.inbox import Inbox, InboxAnswer, InboxItem
@@ -81,6 +81,39 @@ async def test_an_input_request_of_a_task_is_asked_about_once() -> None:
             state: Any = await client.ask("tasks/get", t.ExtGetTaskRequestParams(task_id=given))
             shown += state.status == "input_required"
         assert seen == ["elicitation/create"]
+
+
+@live
+async def test_sampling_of_a_task_that_needs_a_review_is_refused() -> None:
+    """The client answers it in a request about the task, and no person would see the result."""
+    press, seen = Press(), list[str]()
+
+    @press.server.tool(task=True)
+    async def rhyme(ctx: Context) -> str:
+        return (await ctx.sample("Rhyme on plum.", max_tokens=9)).text
+
+    def on_item(item: InboxItem) -> InboxAnswer:
+        seen.append(item.kind)
+        return InboxAnswer(action="accept")
+
+    inbox = Inbox(on_item=on_item)
+    async with recorded(
+        press.server, upstream=NEW, downstream=NEW, policy=ALLOW, inbox=inbox, sampling=True
+    ) as cell:
+        answers = InputCallbacks(on_sample=lambda _: "Gum.")
+        client = await cell.connect(answers, principal="ada", tasks=True)
+        await client.start_task("s__rhyme")
+        given, _ = ids_of(cell)
+        words, status = "", ""
+        while not words and status != "input_required":
+            try:
+                state: Any = await client.ask("tasks/get", t.ExtGetTaskRequestParams(task_id=given))
+                status = state.status
+            except RemoteError as error:
+                words = error.message
+        assert "no person can see" in words
+        assert "plum" not in encode(cell.client_wire.frames).decode()
+    assert seen == []
 
 
 def texts(value: Any) -> str:

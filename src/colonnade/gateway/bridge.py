@@ -82,13 +82,21 @@ class ForwardedInput:
     round came from, if there was one, and the one that requires input now."""
 
     def __init__(
-        self, in_results: bool, expected: str | None = None, tasks: TaskRelay | None = None
+        self,
+        in_results: bool,
+        before: GatewayState | None = None,
+        tasks: TaskRelay | None = None,
     ) -> None:
         self._in_results = in_results
-        self._expected = expected
+        self._expected = before.server if before is not None else None
         self.tasks: TaskRelay | None = tasks
         self.server: str = ""
         self.answered: dict[str, Raw] = {}
+        # Input requests whose responses a person sees first: of the round before, and of this one.
+        self.under_review: Mapping[str, t.AnyInputRequest] = (
+            before.under_review if before is not None else {}
+        )
+        self.reviewed_next: dict[str, t.AnyInputRequest] = {}
 
     @property
     def in_results(self) -> bool:
@@ -103,6 +111,10 @@ class ForwardedInput:
     def relayed(self, server: str, answered: Mapping[str, Raw]) -> None:
         """An `input_required` result of this server is handed back."""
         self.server, self.answered = server, dict(answered)
+
+    def review_next(self, requests: Mapping[str, t.AnyInputRequest]) -> None:
+        """The responses to these are reviewed in the next round, in whichever process that is."""
+        self.reviewed_next = dict(requests)
 
 
 class ForwardedRequest(WrappedRequest):
@@ -226,10 +238,10 @@ class InputBridge:
         exchange = request.exchange
         if strip:
             exchange = exchange_with_round(exchange, given)
-        expected = state.server if state is not None and state.kind == "relay" else None
-        relay = ForwardedInput(True, expected, self._tasks(request))
+        before = state if state is not None and state.kind == "relay" else None
+        relay = ForwardedInput(True, before, self._tasks(request))
         round = state.round if state is not None else 0
-        if expected is None and self._may_be_held(request, relay):
+        if before is None and self._may_be_held(request, relay):
             own = replace(exchange, deliver=None)
             held = HeldRequest(request, own, relay)
             call = self.held.begin(held, self._host.handler, self._policy_version)
@@ -276,6 +288,7 @@ class InputBridge:
             state=result.request_state,
             asked=tuple(result.input_requests or ()),
             answered=relay.answered,
+            under_review=relay.reviewed_next,
         )
         return await self._input_required(result.input_requests, state)
 

@@ -520,6 +520,14 @@ class CarriedInput:
     def relayed(self, server: str, answered: Mapping[str, Raw]) -> None:
         """Nothing: a server with a home sends requests."""
 
+    @property
+    def under_review(self) -> Mapping[str, t.AnyInputRequest]:
+        """None: the other replica has asked its people."""
+        return {}
+
+    def review_next(self, requests: Mapping[str, t.AnyInputRequest]) -> None:
+        """Nothing: a server with a home sends requests."""
+
 
 class CarriedRequest(WrappedRequest):
     """A request of another replica that runs on a session here. Its policy is that replica's."""

@@ -76,7 +76,8 @@ class GatewayState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     client.
 
     - `relay`: the state of a server, its key, what it requests, and the input responses of the
-      gateway itself.
+      gateway itself; `under_review` are the input requests whose responses a person sees before the
+      server gets them.
     - `held`: a call that waits, and the replica that it waits at.
     - `url`: the input requests that stand for URL elicitations of an error; the call is repeated.
     """
@@ -90,6 +91,7 @@ class GatewayState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     server: str = ""
     state: str | None = None
     answered: dict[str, Raw] = {}
+    under_review: dict[str, t.AnyInputRequest] = {}
     replica: str = ""
     call: str = ""
     asked: tuple[str, ...] = ()

@@ -448,8 +448,22 @@ class HostRouter:
         def send(before_send: BeforeSend) -> Awaitable[t.ProtocolType]:
             contain = guard.contain(server.key)
             words = contain.text if contain is not None else None
+            relay = context.input_relay
+            if relay is not None and relay.under_review:
+                return reviewed(before_send, words)
             return _forward(
                 context, options, server, item.method, params, before_send, words, relayed
+            )
+
+        async def reviewed(
+            before_send: BeforeSend, words: Callable[[str], str] | None
+        ) -> t.ProtocolType:
+            given = params
+            if isinstance(given, t.InputResponseRequestParams) and given.input_responses:
+                seen = await guard.review_responses(server.entry, context, given.input_responses)
+                given = replace(given, input_responses=seen)
+            return await _forward(
+                context, options, server, item.method, given, before_send, words, relayed
             )
 
         def unknown() -> Fault:

@@ -7,6 +7,7 @@ the others are drained in the background. `watch` callbacks are called once for 
 import asyncio
 import logging
 import re
+from collections import OrderedDict
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -78,6 +79,8 @@ NAMED: dict[str, Nameable] = {"tools/call": "tools", "prompts/get": "prompts"}
 
 # Principals whose last client is remembered, for sessions that are opened to read lists.
 MAX_CLIENT_PEERS = 1000
+# Removed servers that are remembered until callers are told, which takes a fraction of a second.
+MAX_REMOVED = 100
 
 ALL_KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources", "templates")
 
@@ -110,10 +113,10 @@ class CallerFilter(NamedTuple):
         runtime = self.runtime
         if runtime.guard is None:
             return True
-        view, known = runtime.guard.view_for(self.facts), runtime.generation.servers
+        view = runtime.guard.view_for(self.facts)
         if not servers:
-            return all(view.shows_server(one) for one in known.values())
-        return any(key not in known or view.shows_server(known[key]) for key in servers)
+            return all(view.shows_server(one) for one in runtime.generation.servers.values())
+        return any(runtime.shows_server(view, key) for key in servers)
 
 
 class HostRuntime:
@@ -145,6 +148,8 @@ class HostRuntime:
         self._watchers: dict[object, OnChange] = {}
         self._callbacks = CallbackQueue()
         self._draining: dict[asyncio.Task[None], HostedServer] = {}
+        # The last servers that were removed, by key: their change is for those who could see them.
+        self._removed: OrderedDict[str, HostedServer] = OrderedDict()
         self._states: dict[ServerSupervisor, State] = {}
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -576,6 +581,7 @@ class HostRuntime:
         self.generation = after
         removed = [one for key, one in before.servers.items() if after.servers.get(key) is not one]
         added = [key for key, one in after.servers.items() if before.servers.get(key) is not one]
+        self._keep_removed(removed)
         for one in removed:
             task = asyncio.get_running_loop().create_task(one.drain())
             self._draining[task] = one
@@ -585,6 +591,13 @@ class HostRuntime:
             every = tuple(after.servers) if has_other_rules else ()
             servers = dict.fromkeys([*(one.key for one in removed), *added, *every])
             self._notify(ListChanges(ALL_KINDS, tuple(servers), by_rules=has_other_rules))
+
+    def _keep_removed(self, removed: Iterable[HostedServer]) -> None:
+        for one in removed:
+            self._removed[one.key] = one
+            self._removed.move_to_end(one.key)
+        while len(self._removed) > MAX_REMOVED:
+            self._removed.popitem(last=False)
 
     def _drained(self, task: "asyncio.Task[None]") -> None:
         one = self._draining.pop(task)
@@ -609,13 +622,13 @@ class HostRuntime:
         if changes.by_rules:
             return callback(changes)
         view = self.view_of(changes.caller or "")
-        known = self.generation.servers
-        seen = tuple(
-            key
-            for key in changes.servers
-            if view is None or key not in known or view.shows_server(known[key])
-        )
+        seen = tuple(key for key in changes.servers if self.shows_server(view, key))
         return callback(changes._replace(servers=seen)) if seen else None
+
+    def shows_server(self, view: "ListView | None", key: str) -> bool:
+        """Whether a change of a server may be seen; of one that is removed, if it could be seen."""
+        server = self.generation.servers.get(key) or self._removed.get(key)
+        return view is None or (server is not None and view.shows_server(server))
 
     def _lists_changed(
         self, server: str, kinds: Sequence[ListKind], caller: str | None = None

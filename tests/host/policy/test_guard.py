@@ -55,6 +55,20 @@ class Person:
         self.inputs.append(input_request)
         return await forward(input_request)
 
+    async def review_request(
+        self, request: PolicyRequest, decision: Decision, input_request: InputRequest
+    ) -> InputRequest:
+        raise NotImplementedError
+
+    async def review_response(
+        self,
+        request: PolicyRequest,
+        decision: Decision,
+        input_request: InputRequest,
+        response: Raw,
+    ) -> Raw:
+        raise NotImplementedError
+
     async def answer_input(self, request: HostInputRequest) -> Any:
         return {}
 

@@ -112,8 +112,9 @@ def can_elicit() -> InputCallbacks:
 class Rounds:
     """A client that sends each round itself."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, callbacks: InputCallbacks | None = None) -> None:
         self.client = client
+        self._callbacks = callbacks or can_elicit()
 
     async def send(
         self,
@@ -132,7 +133,7 @@ class Rounds:
             input_responses=raw or None,
         )
         return await self.client.ask(
-            "tools/call", params, answers=can_elicit(), relay=True, **options
+            "tools/call", params, answers=self._callbacks, relay=True, **options
         )
 
     async def begin(self, tool: str, **arguments: Any) -> t.InputRequiredResult:

@@ -10,7 +10,7 @@ sent, byte for byte. A hidden item is unknown: the guard raises no error of its 
 router raises the one for a name that does not exist. Without a way to ask, `ask` is a refusal.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, NamedTuple
 
@@ -199,7 +199,7 @@ class PolicyGuard:
             check = await self._admission.admit(view, server, item, steps)
             result = await send(check)
             if isinstance(result, t.InputRequiredResult):
-                await self._input.review_relayed(server.entry, context, result)
+                result = await self._input.review_relayed(server.entry, context, result)
                 if steps.decision is not None and steps.consent is not None:
                     self._admission.rounds.keep(
                         steps.request, steps.decision, steps.consent, result.request_state
@@ -284,3 +284,10 @@ class PolicyGuard:
         """The result of an input request of a server, if the rules allow it. Raises `RemoteError`
         with the code of a user's refusal otherwise."""
         return await self._input.review_input(entry, contexts, request, forward)
+
+    async def review_responses(
+        self, entry: ServerEntry, context: RequestContext, responses: Mapping[str, Raw]
+    ) -> dict[str, Raw]:
+        """The input responses of a client that answers in its next request, as the server may get
+        them. Raises `Refused`, and `Fault` for one that does not fit its request."""
+        return await self._input.review_responses(entry, context, responses)

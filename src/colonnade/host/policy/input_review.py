@@ -6,7 +6,10 @@ person must see is shown before the server has it.
 
 import hashlib
 import logging
-from typing import Any
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -40,6 +43,8 @@ log: logging.Logger = logging.getLogger("colonnade.host")
 
 # Input requests of tasks that are remembered: those of some hundred tasks at a time.
 MAX_REVIEWED_TASKS = 1000
+
+R = TypeVar("R")
 
 
 class InputReview:
@@ -83,8 +88,7 @@ class InputReview:
     ) -> Raw:
         """The result of an input request of a server, if the rules allow it. Raises `RemoteError`
         with the code of a user's refusal otherwise."""
-        if self._containment is not None:
-            input_request = self._containment.of(entry.key).input_request(input_request)
+        input_request = self._contained(entry, input_request)
         request = self._decisions.strictest(
             [self._input_policy_request(entry, one, input_request) for one in contexts or (None,)]
         )
@@ -153,42 +157,123 @@ class InputReview:
 
     async def review_relayed(
         self, entry: ServerEntry, context: RequestContext, result: t.InputRequiredResult
-    ) -> None:
+    ) -> t.InputRequiredResult:
         """Decide about the input requests in a result that is handed back to the client, which
-        answers them itself. Raises `Refused` for one that is denied, or not approved."""
-        for input_request in input_requests_in(result).values():
-            request = self._input_policy_request(entry, context, input_request)
-            steps = RequestSteps(self._records.audit, request)
-            try:
-                decision = self._decisions.decide(request)
-                steps.decided(decision)
-                if decision.action == "deny":
-                    message = f"server {entry.key!r} asked for what a policy denies"
-                    raise Refused(message, server=entry.key, reason="rule", rule=decision.rule)
-                if decision.action == "ask":
-                    if request.method in REVIEWED_METHODS:  # the client answers out of sight
-                        raise not_reviewed(request, decision)
+        answers them in its next request. Returns the result to hand back, with what a person has
+        edited. Raises `Refused` for one that is denied, or not approved."""
+        asked, under_review = dict(result.input_requests or {}), dict[str, t.AnyInputRequest]()
+        for key, input_request in input_requests_in(result).items():
+            shown = self._contained(entry, input_request)
+            steps = self._proposed(entry, context, shown)
+            with _recorded(steps):
+                decision = self._not_denied(entry, steps)
+                if decision.action == "ask" and steps.request.method in REVIEWED_METHODS:
+                    review = self._approver(steps, decision).review_request
+                    ask = partial(review, steps.request, decision, shown)
+                    reviewed = await self._answered(steps, decision, ask)
+                    under_review[key] = _written(reviewed)
+                    if reviewed is not shown:
+                        asked[key] = under_review[key]
+                elif decision.action == "ask":
                     await self._admission.ask(steps, decision)
                 await done(steps.executed(None))
-            except BaseException as error:
-                steps.abandoned(error)
-                raise
             steps.returned(result)
+        if not under_review:
+            return result
+        assert context.input_relay is not None, "there is a client that gets the result"
+        context.input_relay.review_next(under_review)
+        return replace(result, input_requests=asked)
+
+    async def review_responses(
+        self, entry: ServerEntry, context: RequestContext, responses: Mapping[str, Raw]
+    ) -> dict[str, Raw]:
+        """The responses of a client to what a person was asked about in the round before, as the
+        server may get them: the person sees each and may edit it. Raises `Refused`, and `Fault` for
+        one that does not fit its request."""
+        assert context.input_relay is not None, "the router asks for rounds that have something"
+        under_review, found = context.input_relay.under_review, dict(responses)
+        asked = t.InputRequiredResult(input_requests=dict(under_review))
+        for key, input_request in input_requests_in(asked).items():
+            response = found.get(key)
+            if response is None:
+                continue  # the server requires it again
+            input_request.decode_response(response, context.exchange.peer.revision)
+            steps = self._proposed(entry, context, input_request)
+            with _recorded(steps):
+                decision = self._not_denied(entry, steps)
+                review = self._approver(steps, decision).review_response
+                ask = partial(review, steps.request, decision, input_request, response)
+                found[key] = await self._answered(steps, decision, ask)
+                await done(steps.executed(None))
+            steps.returned(found[key])
+        return found
 
     async def review_task(
         self, entry: ServerEntry, context: RequestContext, state: t.ExtGetTaskResult
     ) -> None:
-        """The same for the input requests of a task, each once: its state is read again and
-        again."""
+        """Decide about the input requests of a task that the client answers itself, each once: its
+        state is read again and again. Raises `Refused`."""
         for key, one in (state.input_requests or {}).items():
             known = encode([entry.key, context.exchange.principal, state.task_id, key, one])
             digest = hashlib.sha256(known + self._decisions.version.encode()).digest()
             if digest not in self._reviewed_tasks:
                 required = t.InputRequiredResult(input_requests={key: one})
-                await self.review_relayed(entry, context, required)
+                await self._review_of_task(entry, context, input_requests_in(required)[key])
                 self._reviewed_tasks[digest] = None
                 if len(self._reviewed_tasks) > MAX_REVIEWED_TASKS:
                     del self._reviewed_tasks[next(iter(self._reviewed_tasks))]
+
+    async def _review_of_task(
+        self, entry: ServerEntry, context: RequestContext, input_request: InputRequest
+    ) -> None:
+        steps = self._proposed(entry, context, self._contained(entry, input_request))
+        with _recorded(steps):
+            decision = self._not_denied(entry, steps)
+            if decision.action == "ask":
+                if steps.request.method in REVIEWED_METHODS:  # the client answers out of sight
+                    raise not_reviewed(steps.request, decision)
+                await self._admission.ask(steps, decision)
+            await done(steps.executed(None))
+        steps.returned(NO_ARGUMENTS)
+
+    def _contained(self, entry: ServerEntry, input_request: InputRequest) -> InputRequest:
+        """The input request as people, models and rules see it."""
+        if self._containment is None:
+            return input_request
+        return self._containment.of(entry.key).input_request(input_request)
+
+    def _proposed(
+        self, entry: ServerEntry, context: RequestContext, input_request: InputRequest
+    ) -> RequestSteps:
+        request = self._input_policy_request(entry, context, input_request)
+        return RequestSteps(self._records.audit, request)
+
+    def _not_denied(self, entry: ServerEntry, steps: RequestSteps) -> Decision:
+        """What the rules say of an input request for a client. Raises `Refused` for a denial."""
+        decision = self._decisions.decide(steps.request)
+        steps.decided(decision)
+        if decision.action == "deny":
+            message = f"server {entry.key!r} asked for what a policy denies"
+            raise Refused(message, server=entry.key, reason="rule", rule=decision.rule)
+        return decision
+
+    def _approver(self, steps: RequestSteps, decision: Decision) -> Approver:
+        if self._admission.approver is None:
+            raise no_approver(steps.request, decision)
+        return self._admission.approver
+
+    async def _answered(
+        self, steps: RequestSteps, decision: Decision, ask: Callable[[], Awaitable[R]]
+    ) -> R:
+        """What a person lets through."""
+        steps.asked(decision)
+        try:
+            found = await ask()
+        except Refused as refused:
+            steps.answered(None, str(refused))
+            raise
+        steps.answered(Consent(), "")
+        return found
 
     def _input_policy_request(
         self, entry: ServerEntry, context: RequestContext | None, input_request: InputRequest
@@ -225,3 +310,21 @@ class InputReview:
 def _code_of(contexts: tuple[RequestContext, ...]) -> int:
     revision = contexts[-1].exchange.peer.revision if contexts else NEWEST
     return revision.codes[FaultKind.USER_REJECTED]
+
+
+def _written(request: InputRequest) -> t.AnyInputRequest:
+    """A request for sampling or roots, as it stands in an `input_required` result."""
+    params = request.params
+    if isinstance(params, t.CreateMessageRequestParams):
+        return t.CreateMessageRequest(params=params)
+    return t.ListRootsRequest()
+
+
+@contextmanager
+def _recorded(steps: RequestSteps) -> Generator[None]:
+    """Record an error that ends a request."""
+    try:
+        yield
+    except BaseException as error:
+        steps.abandoned(error)
+        raise

@@ -270,6 +270,24 @@ class Approver(Protocol):
         `forward`, perhaps of an edited request and edited itself. Raises `Refused`."""
         ...
 
+    async def review_request(
+        self, request: PolicyRequest, decision: Decision, input_request: "InputRequest"
+    ) -> "InputRequest":
+        """The first half, for a client that answers in its next request: show sampling, which may
+        be edited. Raises `Refused`."""
+        ...
+
+    async def review_response(
+        self,
+        request: PolicyRequest,
+        decision: Decision,
+        input_request: "InputRequest",
+        response: Raw,
+    ) -> Raw:
+        """The other half: show the result of the model or the roots, which may be edited. Raises
+        `Refused`."""
+        ...
+
     async def answer_input(self, request: "HostInputRequest") -> Any:
         """Answer an input request for a host without `on_input_request`: returns and raises what
         that callback does."""

@@ -43,11 +43,11 @@ def no_approver(request: PolicyRequest, decision: Decision) -> Refused:
 
 
 def not_reviewed(request: PolicyRequest, decision: Decision) -> Refused:
-    """The refusal of sampling or roots that the client would answer itself: a person cannot see the
-    answer before the server does."""
+    """The refusal of sampling or roots of a task that the client would answer itself: no person can
+    see the answer before the server does."""
     message = (
-        f"{request.method!r} needs a review ({decision.rule}), and the client answers it itself, "
-        "so no person can see what the server gets"
+        f"{request.method!r} needs a review ({decision.rule}), and the client answers the task "
+        "itself, so no person can see what the server gets"
     )
     hint = "allow it with a rule with `requests`, or connect to the server with 2025-11-25"
     return Refused(

@@ -115,8 +115,8 @@ CUTS: dict[str, Cut] = {
     ),
     "approval: a form that is forwarded": Cut(
         "host/policy/approvals/approvals.py",
-        "        await self.approve(request, decision)\n        return await forward",
-        "        return await forward",
+        "            await self.approve(request, decision)\n            return await forward",
+        "            return await forward",
         APPROVALS,
         "form_is_forwarded_after",
     ),
@@ -386,17 +386,17 @@ CUTS: dict[str, Cut] = {
     ),
     "host: roots that were left out": Cut(
         "host/policy/approvals/approvals.py",
-        'answer = await self._review("roots", bytes(result).decode(), request, decision)\n'
-        "        return Raw(answer.content.encode()) if answer.content else result",
-        'await self._review("roots", bytes(result).decode(), request, decision)\n'
-        "        return result",
+        "answer = await self._review(kind, bytes(response).decode(), request, decision)\n"
+        "        return Raw(answer.content.encode()) if answer.content else response",
+        "await self._review(kind, bytes(response).decode(), request, decision)\n"
+        "        return response",
         HOST,
         "sees_roots",
     ),
     "host: the edited sampling request": Cut(
         "host/policy/approvals/approvals.py",
-        "input_request = replace(input_request, params=params)",
-        "pass",
+        "return replace(input_request, params=params)",
+        "return input_request",
         HOST,
         "seen_and_edited",
     ),

@@ -505,8 +505,8 @@ CUTS: dict[str, Cut] = {
     ),
     "input requests": Cut(
         "host/policy/input_review.py",
-        "input_request = self._containment.of(entry.key).input_request(input_request)",
-        "pass",
+        "return self._containment.of(entry.key).input_request(input_request)",
+        "return input_request",
         CONTAIN,
         "what_a_server_asks",
     ),

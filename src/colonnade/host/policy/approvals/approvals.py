@@ -229,46 +229,44 @@ class Approvals:
     ) -> Raw:
         """Ask whether an input request of a server may be answered, and return the result: that of
         `forward`, perhaps of an edited request and edited itself. Raises `Refused`."""
-        params = input_request.params
-        if isinstance(params, t.CreateMessageRequestParams):
-            return await self._review_sampling(request, decision, input_request, forward)
-        if isinstance(params, t.ListRootsRequestParams):
-            return await self._review_roots(request, decision, input_request, forward)
-        # A client or a callback may answer a form without a person.
-        await self.approve(request, decision)
-        return await forward(input_request)
+        if isinstance(input_request.params, t.ElicitRequestParams):
+            # A client or a callback may answer a form without a person.
+            await self.approve(request, decision)
+            return await forward(input_request)
+        input_request = await self.review_request(request, decision, input_request)
+        response = await forward(input_request)
+        return await self.review_response(request, decision, input_request, response)
 
-    async def _review_sampling(
-        self,
-        request: PolicyRequest,
-        decision: Decision,
-        input_request: InputRequest,
-        forward: ForwardInput,
-    ) -> Raw:
-        """The person sees and may change what the model is sent (R0098), and what it wrote."""
+    async def review_request(
+        self, request: PolicyRequest, decision: Decision, input_request: InputRequest
+    ) -> InputRequest:
+        """The person sees and may change what the model is sent (R0098). A request for the roots
+        has nothing to see: they are shown."""
+        if not isinstance(input_request.params, t.CreateMessageRequestParams):
+            return input_request
         content = encode(input_request.params).decode()
         answer = await self._review("sampling", content, request, decision)
-        if answer.content:
-            params = decode_as(t.CreateMessageRequestParams, Raw(answer.content.encode()))
-            input_request = replace(input_request, params=params)
-        result = await forward(input_request)
-        answer = await self._review("sampling_result", bytes(result).decode(), request, decision)
-        return Raw(answer.content.encode()) if answer.content else result
+        if not answer.content:
+            return input_request
+        params = decode_as(t.CreateMessageRequestParams, Raw(answer.content.encode()))
+        return replace(input_request, params=params)
 
-    async def _review_roots(
+    async def review_response(
         self,
         request: PolicyRequest,
         decision: Decision,
         input_request: InputRequest,
-        forward: ForwardInput,
+        response: Raw,
     ) -> Raw:
-        """The person sees the roots before the server does (R0094), and may leave some out."""
-        result = await forward(input_request)
-        request = replace(request, arguments=result)
-        if self.recall(request, decision) is not None:
-            return result
-        answer = await self._review("roots", bytes(result).decode(), request, decision)
-        return Raw(answer.content.encode()) if answer.content else result
+        """The person sees what the model wrote, or the roots (R0094), before the server does, and
+        may change the one and leave out some of the other."""
+        kind: InboxKind = "sampling_result"
+        if isinstance(input_request.params, t.ListRootsRequestParams):
+            kind, request = "roots", replace(request, arguments=response)
+            if self.recall(request, decision) is not None:
+                return response
+        answer = await self._review(kind, bytes(response).decode(), request, decision)
+        return Raw(answer.content.encode()) if answer.content else response
 
     async def _review(
         self, kind: InboxKind, content: str, request: PolicyRequest, decision: Decision
