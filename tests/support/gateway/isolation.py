@@ -13,6 +13,7 @@ a failure, as a foreign canary is.
 
 import argparse
 import asyncio
+import base64
 import contextlib
 import itertools
 import json
@@ -42,6 +43,8 @@ SESSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 ELICITS = ("2025-06-18", "2025-11-25", NEW)
 # The audience of the tokens; the port is another one.
 AUDIENCE = "http://127.0.0.1:8000/mcp"
+# The variable with the key of the gateway, which its store needs.
+KEY = "ISOLATION_KEY"
 SERVERS = ("pipe", "old", "new")
 CALLS = 4
 LISTINGS = 5
@@ -437,6 +440,7 @@ def write_config(folder: Path, options: Options, ports: dict[str, str], issuer: 
 [gateway]
 url = "{AUDIENCE}"
 store = "sqlite:{folder / "store.db"}"
+keys = ["${{env:{KEY}}}"]
 
 {auth}
 [audit]
@@ -509,7 +513,7 @@ async def run(options: Options, folder: Path, say: Any = None) -> Figures:
         secret = {"ISOLATION_OPERATOR": f"cnry{secrets.token_hex(8)}"}
         command = (sys.executable, "-m", "colonnade", "gateway", str(file), "--port", "0")
         command = (*command, "--log-level", "debug")
-        environment |= secret
+        environment |= secret | {KEY: base64.b64encode(secrets.token_bytes(32)).decode()}
         process = await stack.enter_async_context(
             running(*command, ends_with_stdin=False, env=environment, stderr=log)
         )
