@@ -109,6 +109,7 @@ class Figures:
             f"memory MiB {memory}",
             *(f"FOREIGN    {words}" for words in self.foreign[:20]),
             *(f"FAILED     {count} like {words}" for words, count in self._kinds().items()),
+            *(f"FAILED     {words}" for words in self.failures[:20]),
             f"foreign    {len(self.foreign)}, failed {len(self.failures)}",
         ]
 
@@ -172,13 +173,13 @@ class IsolationClient:
     # ------------------------------------------------------------ HTTP
 
     async def _post(
-        self, message: dict[str, Any], **headers: str
+        self, message: dict[str, Any] | None, verb: str = "POST", **headers: str
     ) -> AsyncGenerator[dict[str, Any]]:
         """Send a message, and read the messages of the response. Raises `LookupError` for an error
         status."""
-        body = json.dumps(message).encode()
+        body = b"" if message is None else json.dumps(message).encode()
         lines = [
-            "POST /mcp HTTP/1.1",
+            f"{verb} /mcp HTTP/1.1",
             f"host: 127.0.0.1:{self._port}",
             "content-type: application/json",
             "accept: application/json, text/event-stream",
@@ -379,6 +380,18 @@ class IsolationClient:
             connection.writer.close()
         self._idle.clear()
 
+    async def end_session(self) -> None:
+        """End the session, as a client does that needs it no longer."""
+        if not self.session:
+            return
+        try:
+            async for _ in self._post(None, "DELETE", **self._headers("", {})):
+                pass
+        except (LookupError, OSError, EOFError) as error:
+            words = f"{self.revision} DELETE: {type(error).__name__} {error}"
+            self.figures.failures.append(words)
+        await self.close()
+
 
 # ---------------------------------------------------------------- processes
 
@@ -417,7 +430,7 @@ async def running(
         assert process.stdin is not None
         process.stdin.close()
         with contextlib.suppress(ProcessLookupError):
-            if not ends_with_stdin:
+            if not ends_with_stdin and process.returncode is None:
                 process.terminate()
         await process.wait()
 
@@ -528,6 +541,15 @@ async def run(options: Options, folder: Path, say: Any = None) -> Figures:
         seconds = time.monotonic() - began
         measure_end(figures, process.pid)
         figures.facts["time"] = f"{seconds:.0f} s, {figures.total / seconds:,.0f} messages/s"
+        for client in clients:
+            await client.end_session()
+        figures.memory_mib["sessions ended"] = figures_of(process.pid).mib
+        stops_at = time.monotonic()
+        process.terminate()
+        code = await process.wait()
+        if code:
+            figures.failures.append(f"the gateway ended with exit code {code}")
+        figures.facts["end"] = f"exit code {code} after {time.monotonic() - stops_at:.1f} s"
     search_files(folder, figures)
     return figures
 
