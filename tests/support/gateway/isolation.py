@@ -27,7 +27,7 @@ import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -243,19 +243,20 @@ class IsolationClient:
             "method": method,
             "params": {**params, "_meta": meta},
         }
-        async for message in self._post(sent, **self._headers(method, params)):
-            if "method" not in message:
-                if message.get("id") != token:
-                    self.figures.failures.append(f"a response to {message.get('id')!r}")
-                if "error" in message:
-                    raise LookupError(message["error"])
-                return message["result"]
-            if "id" in message:
-                answer = self._answer(message["params"])
-                reply = {"jsonrpc": "2.0", "id": message["id"], "result": answer}
-                async for _ in self._post(reply, **self._headers("", {})):
-                    pass
-            self._check(message)
+        async with aclosing(self._post(sent, **self._headers(method, params))) as messages:
+            async for message in messages:
+                if "method" not in message:
+                    if message.get("id") != token:
+                        self.figures.failures.append(f"a response to {message.get('id')!r}")
+                    if "error" in message:
+                        raise LookupError(message["error"])
+                    return message["result"]
+                if "id" in message:
+                    answer = self._answer(message["params"])
+                    reply = {"jsonrpc": "2.0", "id": message["id"], "result": answer}
+                    async for _ in self._post(reply, **self._headers("", {})):
+                        pass
+                self._check(message)
         raise LookupError("the response ended without a result")
 
     def _check(self, message: dict[str, Any]) -> None:
