@@ -62,3 +62,31 @@ def test_the_form_of_another_is_foreign() -> None:
     client._answer({"message": f"{other.canary} form 1", "requestedSchema": {}})
     assert figures.foreign == [f"{client.canary} was asked '{other.canary} form 1'"]
     assert not figures.is_good
+
+
+def test_a_connection_is_idle_as_soon_as_its_response_was_read() -> None:
+    # One that became idle later was left open for minutes, and was used after the gateway had
+    # closed it: a failure that was none.
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {}}).encode()
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        ended.set()
+
+    ended = asyncio.Event()
+
+    async def check_idle() -> None:
+        server = await asyncio.start_server(respond, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            client = IsolationClient(Figures(), port, "2025-11-25", "")
+            await client._request("ping", {}, 1)
+            (connection,) = client._idle
+            await client.close()
+            await connection.writer.wait_closed()
+            await ended.wait()
+
+    asyncio.run(check_idle())

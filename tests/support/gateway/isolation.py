@@ -13,6 +13,7 @@ a failure, as a foreign canary is.
 
 import argparse
 import asyncio
+import base64
 import contextlib
 import itertools
 import json
@@ -26,7 +27,7 @@ import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +43,8 @@ SESSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 ELICITS = ("2025-06-18", "2025-11-25", NEW)
 # The audience of the tokens; the port is another one.
 AUDIENCE = "http://127.0.0.1:8000/mcp"
+# The variable with the key of the gateway, which its store needs.
+KEY = "ISOLATION_KEY"
 SERVERS = ("pipe", "old", "new")
 CALLS = 4
 LISTINGS = 5
@@ -106,6 +109,7 @@ class Figures:
             f"memory MiB {memory}",
             *(f"FOREIGN    {words}" for words in self.foreign[:20]),
             *(f"FAILED     {count} like {words}" for words, count in self._kinds().items()),
+            *(f"FAILED     {words}" for words in self.failures[:20]),
             f"foreign    {len(self.foreign)}, failed {len(self.failures)}",
         ]
 
@@ -169,13 +173,13 @@ class IsolationClient:
     # ------------------------------------------------------------ HTTP
 
     async def _post(
-        self, message: dict[str, Any], **headers: str
+        self, message: dict[str, Any] | None, verb: str = "POST", **headers: str
     ) -> AsyncGenerator[dict[str, Any]]:
         """Send a message, and read the messages of the response. Raises `LookupError` for an error
         status."""
-        body = json.dumps(message).encode()
+        body = b"" if message is None else json.dumps(message).encode()
         lines = [
-            "POST /mcp HTTP/1.1",
+            f"{verb} /mcp HTTP/1.1",
             f"host: 127.0.0.1:{self._port}",
             "content-type: application/json",
             "accept: application/json, text/event-stream",
@@ -239,19 +243,20 @@ class IsolationClient:
             "method": method,
             "params": {**params, "_meta": meta},
         }
-        async for message in self._post(sent, **self._headers(method, params)):
-            if "method" not in message:
-                if message.get("id") != token:
-                    self.figures.failures.append(f"a response to {message.get('id')!r}")
-                if "error" in message:
-                    raise LookupError(message["error"])
-                return message["result"]
-            if "id" in message:
-                answer = self._answer(message["params"])
-                reply = {"jsonrpc": "2.0", "id": message["id"], "result": answer}
-                async for _ in self._post(reply, **self._headers("", {})):
-                    pass
-            self._check(message)
+        async with aclosing(self._post(sent, **self._headers(method, params))) as messages:
+            async for message in messages:
+                if "method" not in message:
+                    if message.get("id") != token:
+                        self.figures.failures.append(f"a response to {message.get('id')!r}")
+                    if "error" in message:
+                        raise LookupError(message["error"])
+                    return message["result"]
+                if "id" in message:
+                    answer = self._answer(message["params"])
+                    reply = {"jsonrpc": "2.0", "id": message["id"], "result": answer}
+                    async for _ in self._post(reply, **self._headers("", {})):
+                        pass
+                self._check(message)
         raise LookupError("the response ended without a result")
 
     def _check(self, message: dict[str, Any]) -> None:
@@ -376,6 +381,18 @@ class IsolationClient:
             connection.writer.close()
         self._idle.clear()
 
+    async def end_session(self) -> None:
+        """End the session, as a client does that needs it no longer."""
+        if not self.session:
+            return
+        try:
+            async for _ in self._post(None, "DELETE", **self._headers("", {})):
+                pass
+        except (LookupError, OSError, EOFError) as error:
+            words = f"{self.revision} DELETE: {type(error).__name__} {error}"
+            self.figures.failures.append(words)
+        await self.close()
+
 
 # ---------------------------------------------------------------- processes
 
@@ -414,7 +431,7 @@ async def running(
         assert process.stdin is not None
         process.stdin.close()
         with contextlib.suppress(ProcessLookupError):
-            if not ends_with_stdin:
+            if not ends_with_stdin and process.returncode is None:
                 process.terminate()
         await process.wait()
 
@@ -437,6 +454,7 @@ def write_config(folder: Path, options: Options, ports: dict[str, str], issuer: 
 [gateway]
 url = "{AUDIENCE}"
 store = "sqlite:{folder / "store.db"}"
+keys = ["${{env:{KEY}}}"]
 
 {auth}
 [audit]
@@ -509,7 +527,7 @@ async def run(options: Options, folder: Path, say: Any = None) -> Figures:
         secret = {"ISOLATION_OPERATOR": f"cnry{secrets.token_hex(8)}"}
         command = (sys.executable, "-m", "colonnade", "gateway", str(file), "--port", "0")
         command = (*command, "--log-level", "debug")
-        environment |= secret
+        environment |= secret | {KEY: base64.b64encode(secrets.token_bytes(32)).decode()}
         process = await stack.enter_async_context(
             running(*command, ends_with_stdin=False, env=environment, stderr=log)
         )
@@ -524,6 +542,15 @@ async def run(options: Options, folder: Path, say: Any = None) -> Figures:
         seconds = time.monotonic() - began
         measure_end(figures, process.pid)
         figures.facts["time"] = f"{seconds:.0f} s, {figures.total / seconds:,.0f} messages/s"
+        for client in clients:
+            await client.end_session()
+        figures.memory_mib["sessions ended"] = figures_of(process.pid).mib
+        stops_at = time.monotonic()
+        process.terminate()
+        code = await process.wait()
+        if code:
+            figures.failures.append(f"the gateway ended with exit code {code}")
+        figures.facts["end"] = f"exit code {code} after {time.monotonic() - stops_at:.1f} s"
     search_files(folder, figures)
     return figures
 

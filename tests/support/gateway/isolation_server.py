@@ -94,9 +94,9 @@ def make_server(findings: Findings, where: str, *, remembers: bool) -> Server:
             assert ctx.session is not None
             known = said.setdefault(ctx.session, set())
             known.add(canary)
-            os.environ[REMEMBERED] = " ".join(sorted({*known, os.environ.get(REMEMBERED, canary)}))
-            if where == "pipe":
-                known |= set(os.environ[REMEMBERED].split())
+            if where == "pipe":  # elsewhere it is the environment of many clients, and would grow
+                known |= set(os.environ.get(REMEMBERED, "").split())
+                os.environ[REMEMBERED] = " ".join(sorted(known))
         return f"{canary} result {number}: {answer}; {' '.join(sorted(known))}"
 
     _ = work

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tracemalloc
 from typing import Any
 
 from colonnade.ports import Caller as Verified
@@ -14,7 +15,12 @@ from colonnade.protocol.revision import (
 )
 from colonnade.protocol.subscriptions import STRING_BYTES
 from colonnade.transport.http_server.request import Limits
-from colonnade.transport.http_server.sessions.streams import QUEUE_BYTES, STREAM_BYTES, Stream
+from colonnade.transport.http_server.sessions.streams import (
+    QUEUE_BYTES,
+    STREAM_BYTES,
+    ResumableBytes,
+    Stream,
+)
 from http_client import Caller, cancelled, opening
 from http_service import ABLE, FakeService, reporting, waiting
 from live import Records, ServedApp, live, served_app, until
@@ -172,6 +178,23 @@ async def test_what_is_kept_for_all_sessions_together_is_bounded() -> None:
         assert 0 < table.shared.ledger.size <= 13_000
         first, *_, last = table
         assert (first.size, last.size > 2000) == (0, True)
+
+
+def test_the_limits_on_kept_events_count_all_the_memory_that_small_ones_take() -> None:
+    kept = ResumableBytes()
+    stream = Stream("s", kept, streamable=True)
+    tracemalloc.start()
+    try:
+        for number in range(10_000):
+            stream.put_response(b"%d" % number)
+        allocated, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.8 * allocated < kept.size < 1.5 * allocated
+    stream.trim(1000)
+    assert stream.size == kept.size <= 1000
+    stream.forget()
+    assert kept.size == 0
 
 
 @live

@@ -20,6 +20,8 @@ from colonnade.transport.http_server.request import IncomingRequest, overload
 QUEUE_BYTES = 256 * 1024
 # The memory of a stream that is kept without events.
 STREAM_BYTES = 1024
+# The memory of an event besides its message: most are small, and are kept for minutes.
+EVENT_BYTES = 144
 
 
 class ResumableBytes:
@@ -107,7 +109,7 @@ class Stream:
             return
         self._last += 1
         self._entries.append((self._last, frame))
-        self._grow(len(frame))
+        self._grow(len(frame) + EVENT_BYTES)
         self.unread += len(frame)
         self._wake()
 
@@ -153,7 +155,7 @@ class Stream:
                 self._seen = number
                 self.unread -= len(frame)
             del self._entries[0]
-            self._grow(-len(frame))
+            self._grow(-len(frame) - EVENT_BYTES)
 
     def forget(self) -> None:
         """End it, and keep nothing of it but what is being read."""
