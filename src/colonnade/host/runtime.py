@@ -38,6 +38,7 @@ from colonnade.host.router import (
     LocalRequestContext,
     local_exchange,
 )
+from colonnade.host.servers.callers import LastCaller
 from colonnade.host.servers.generation import (
     Generation,
     HostedServer,
@@ -463,11 +464,14 @@ class HostRuntime:
             return await self.guard.review_input(entry, contexts, request, forward)
 
         async def review_roots(
-            contexts: tuple[RequestContext, ...], request: InputRequest, forward: "ForwardInput"
+            contexts: tuple[RequestContext, ...],
+            request: InputRequest,
+            forward: "ForwardInput",
+            last: LastCaller | None,
         ) -> Raw:
             if self.guard is None:
                 return await forward(request)
-            return await self.guard.review_roots(entry, contexts, request, forward)
+            return await self.guard.review_roots(entry, contexts, request, forward, last)
 
         return ServerSupervisor(
             entry,
