@@ -267,7 +267,7 @@ class Containment:
         return replace(result, input_requests=asked) if is_changed else result
 
     def definition(self, item: T) -> T:
-        """The definition of an item, with its name or URI as it is."""
+        """The definition of an item, with what it is found by, its name or URI, as it is."""
         if self.mode == "off":
             return item
         one = self._pass()
@@ -282,6 +282,8 @@ class Containment:
             if item.annotations is not None and item.annotations.title is not None:
                 title = one.text(item.annotations.title)
                 changed["annotations"] = replace(item.annotations, title=title)
+        elif isinstance(item, t.Resource | t.ResourceTemplate):
+            changed["name"] = one.text(item.name)  # it is found by its URI
         elif isinstance(item, t.Prompt) and item.arguments is not None:
             changed["arguments"] = [
                 replace(
