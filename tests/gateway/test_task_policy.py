@@ -158,10 +158,9 @@ async def test_hidden_text_in_what_no_type_has_of_a_result_in_a_state_is_left_ou
         client = await connected(cell)
         await client.start_task("s__book")
         given, _ = ids_of(cell)
-        status = ""
-        while status != "completed":
-            state: Any = await client.ask("tasks/get", t.ExtGetTaskRequestParams(task_id=given))
-            status = state.status
+        state: Any = None
+        while state is None or state.status != "completed":
+            state = await client.ask("tasks/get", t.ExtGetTaskRequestParams(task_id=given))
         assert not has_duplicate_members(state.result)
         assert BAD not in bytes(state.result).decode()
 
