@@ -307,6 +307,20 @@ CUTS: dict[str, Cut] = {
         CELLS,
         "settings_of_a_server",
     ),
+    "rules of the caller whose roots have changed": Cut(
+        SESSION,
+        "self._review_roots((), request, ask, self.last_caller)",
+        "self._review_roots((), request, ask, None)",
+        "test_roots_changed.py",
+        "of_one_caller_denies_them_after",
+    ),
+    "rules of the caller of configured roots": Cut(
+        SESSION,
+        "self._review_roots(contexts, request, forward, self.last_caller)",
+        "self._review_roots(contexts, request, forward, None)",
+        "test_roots_changed.py",
+        "denies_configured_ones",
+    ),
     "settings of roots": Cut(
         KEYS,
         "roots = InputRequestKind.ROOTS in kinds and settings.roots == ROOTS_OF_CALLER",

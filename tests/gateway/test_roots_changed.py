@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from colonnade import Context, Gateway, Host, Server, connect
+from colonnade import Context, Gateway, Host, RemoteError, Server, connect
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
@@ -147,3 +147,33 @@ async def test_changed_roots_are_notified_over_http() -> None:
             await client.roots_changed([str(HERE.parent)])
             await until(lambda: CHANGED in seen)
             assert HERE.parent.as_uri() in (await client.call_tool("s__where")).text
+
+
+@live
+async def test_a_policy_that_denies_the_roots_of_one_caller_denies_them_after_a_change() -> None:
+    policy = Policy([Rule("deny", requests="roots", principals="ada")], default="allow")
+    async with recorded(
+        asking(), upstream=OLD, downstream=OLD, roots="caller", policy=policy
+    ) as cell:
+        for number, (name, shown) in enumerate((("ada", []), ("bob", [HERE.parent.as_uri()]))):
+            client = await cell.connect(offering(HERE), principal=name)
+            await client.call_tool("s__where")
+            await client.roots_changed([str(HERE.parent)])
+            await until(lambda number=number: changes(cell.back[number]) == 1)
+            assert await asked_outside_of_a_call(cell, number) == shown
+
+
+@live
+async def test_a_policy_that_denies_the_roots_of_one_caller_denies_configured_ones() -> None:
+    """Also if the server asks while there is no call."""
+    policy = Policy([Rule("deny", requests="roots", principals="ada")], default="allow")
+    async with recorded(
+        asking(), upstream=OLD, downstream=OLD, roots=(str(HERE),), policy=policy
+    ) as cell:
+        client = await cell.connect(principal="ada")
+        assert (await client.call_tool("s__where")).is_error
+        with pytest.raises(RemoteError):
+            await asked_outside_of_a_call(cell, 0)
+        client = await cell.connect(principal="bob")
+        await client.call_tool("s__where")
+        assert await asked_outside_of_a_call(cell, 1) == [HERE.as_uri()]

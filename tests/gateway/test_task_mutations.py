@@ -13,6 +13,7 @@ TASKS, FOLLOWERS = "gateway/tasks.py", "gateway/task_followers.py"
 RELAY, ROUTER = "host/task_relay.py", "host/router.py"
 SESSION, IDENTITY, GUARD = "host/servers/session.py", "gateway/identity.py", "host/policy/guard.py"
 BRIDGE, FRONT = "gateway/bridge.py", "gateway/front.py"
+CONTAINMENT = "host/policy/containment.py"
 TESTS, GUARDED = "test_tasks.py", "test_task_policy.py"
 
 CUTS: dict[str, Cut] = {
@@ -88,6 +89,25 @@ CUTS: dict[str, Cut] = {
         "if False:",
         TESTS,
         "around_the_gateway",
+    ),
+    "responses to what was not asked": Cut(
+        TASKS,
+        "if exchange.method.name == UPDATE:",
+        "if False:",
+        GUARDED,
+        "sent_no_response",
+    ),
+    "keys of responses": Cut(
+        TASKS, "if key in (shown or {})}", "}", GUARDED, "client_was_not_asked"
+    ),
+    "members of a vendor in the result of a state": Cut(
+        CONTAINMENT, " and not hides_text(raw):", ":", GUARDED, "what_no_type_has"
+    ),
+    "members twice in the result of a state": Cut(
+        CONTAINMENT, " and not has_duplicate_members(raw)", "", GUARDED, "what_no_type_has"
+    ),
+    "what is no result in a state": Cut(
+        RELAY, "if result.result and not contained.result:", "if False:", GUARDED, "no_result"
     ),
     # what is declared and asked for
     "tool that does not run as a task": Cut(

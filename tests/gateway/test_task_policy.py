@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from colonnade import Context, Policy, RemoteError, Rule
@@ -10,6 +11,7 @@ from colonnade.client.client import Client
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.host.policy.approvals.inbox import Inbox, InboxAnswer, InboxItem
 from colonnade.protocol import types as t
+from colonnade.protocol.json_checks import has_duplicate_members
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.methods import Side
 from gateway.press import Press, about, ids_of, pages
@@ -160,3 +162,102 @@ async def test_hidden_text_about_a_task_is_contained(date: str) -> None:
             await until(lambda: bool(cell.client_wire.said(Side.SERVER, "notifications/progress")))
         assert BAD not in texts(cell.client_wire.frames)
         assert BAD in texts([wire.frames for wire in cell.back])
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b'{"content":[{"type":"text","text":"%s"}],"content":[{"type":"text","text":"ok"}]}',
+        b'{"content":[{"type":"text","text":"%s"}],"c\\u006fntent":[]}',
+        b'{"content":[{"type":"text","text":"ok"}],"content":[],"isError":false%.0s}',
+        b'{"content":[{"type":"text","text":"ok","vendor":"%s"}]}',
+    ],
+)
+@live
+async def test_hidden_text_in_what_no_type_has_of_a_result_in_a_state_is_left_out(
+    written: bytes,
+) -> None:
+    """A client may read the first of two members, or one of a vendor."""
+    press = Press()
+
+    def change(result: t.ProtocolType) -> t.ProtocolType:
+        if isinstance(result, t.ExtGetTaskResult) and result.status == "completed":
+            return replace(result, result=Raw(written % BAD.encode()))
+        return result
+
+    press.change = change
+    press.go.set()
+    async with recorded(press.server, upstream=NEW, downstream=NEW, policy=ALLOW) as cell:
+        client = await connected(cell)
+        await client.start_task("s__book")
+        given, _ = ids_of(cell)
+        state: Any = None
+        while state is None or state.status != "completed":
+            state = await client.ask("tasks/get", t.ExtGetTaskRequestParams(task_id=given))
+        assert not has_duplicate_members(state.result)
+        assert BAD not in bytes(state.result).decode()
+
+
+@live
+async def test_a_state_with_what_is_no_result_of_a_tool_is_an_error_of_its_server() -> None:
+    press = Press()
+
+    def change(result: t.ProtocolType) -> t.ProtocolType:
+        if isinstance(result, t.ExtGetTaskResult) and result.status == "completed":
+            return replace(result, result=Raw(b'{"content":7}'))
+        return result
+
+    press.change = change
+    press.go.set()
+    async with recorded(press.server, upstream=NEW, downstream=NEW, policy=ALLOW) as cell:
+        client = await connected(cell)
+        await client.start_task("s__book")
+        given, _ = ids_of(cell)
+        words = ""
+        while not words:
+            try:
+                await client.ask("tasks/get", t.ExtGetTaskRequestParams(task_id=given))
+            except RemoteError as error:
+                words = error.message
+        assert "no result of a tool" in words
+
+
+@live
+async def test_a_task_is_sent_no_response_to_what_its_client_was_not_asked() -> None:
+    """A client could answer what a policy denies, or a person has not agreed to."""
+    press = Press()
+    async with recorded(press.server, upstream=NEW, downstream=NEW, policy=ALLOW) as cell:
+        client = await connected(cell)
+        await client.start_task("s__ask")
+        given, _ = ids_of(cell)
+        keys: list[str] = []
+        while not keys:
+            state: Any = await client.ask("tasks/get", t.ExtGetTaskRequestParams(task_id=given))
+            keys = list(state.input_requests or ())
+        answer = Raw(b'{"action":"accept","content":{"value":20}}')
+        update = t.ExtUpdateTaskRequestParams(
+            task_id=given, input_responses={keys[0]: answer, "other": answer}
+        )
+        await client.ask("tasks/update", update)
+        (sent,) = cell.server_wire.said(Side.CLIENT, "tasks/update")
+        assert list(sent["inputResponses"]) == keys
+
+
+@live
+async def test_a_task_is_sent_no_response_to_what_a_policy_denies() -> None:
+    press = Press()
+    async with recorded(press.server, upstream=NEW, downstream=NEW, policy=ALLOW) as cell:
+        client = await connected(cell)
+        await client.start_task("s__ask")
+        given, _ = ids_of(cell)
+        keys: list[str] = []
+        while not keys:
+            state: Any = await client.ask("tasks/get", t.ExtGetTaskRequestParams(task_id=given))
+            keys = list(state.input_requests or ())
+        cell.host._own_policy = Policy([Rule("deny", requests="elicitation")], default="allow")
+        await cell.host.reload(cell.entries)
+        answer = Raw(b'{"action":"accept","content":{"value":20}}')
+        update = t.ExtUpdateTaskRequestParams(task_id=given, input_responses={keys[0]: answer})
+        with pytest.raises(RemoteError, match="policy denies"):
+            await client.ask("tasks/update", update)
+        assert cell.server_wire.said(Side.CLIENT, "tasks/update") == []

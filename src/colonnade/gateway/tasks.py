@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from colonnade.errors import ColonnadeError, Fault
 from colonnade.gateway.bridge import ForwardedInput, ForwardedRequest
@@ -48,7 +49,7 @@ CONCURRENT_READS = 8
 # What is kept for a list, of a task without a ttl.
 RECORD_S = 7 * 24 * 3600.0
 
-GET = "tasks/get"
+GET, UPDATE = "tasks/get", "tasks/update"
 # Tells an id of a task from everything else that is encrypted with the same keys.
 _TAG = "task"
 _GENERATIONS = {"core": Tasks.CORE, "extension": Tasks.EXTENSION}
@@ -211,12 +212,32 @@ class GatewayTasks:
         id = decode_as(_TaskParams, exchange.request.params).task_id
         generation = exchange.peer.revision.tasks
         target = self._ids.open(exchange.principal, id, generation)
+        if exchange.method.name == UPDATE:
+            exchange = await self._with_asked_responses(request, id)
         tasks = ForwardedTask(generation, _never_created, target, id)
         relay = ForwardedInput(in_results=False, tasks=tasks)
-        result = await self._host.handler(ForwardedRequest(request, exchange, relay))
+        try:
+            result = await self._host.handler(ForwardedRequest(request, exchange, relay))
+        finally:
+            request.exchange.origin = exchange.origin
         if isinstance(result, t.GetTaskResult) and result.status in _ENDED:
             self.followers.forget(exchange.principal, id)
         return result
+
+    async def _with_asked_responses(self, request: RequestContext, id: str) -> Exchange:
+        """A `tasks/update` with the responses to input requests that the client may see now: what
+        a policy denies, or a person has not agreed to, is not answered either."""
+        exchange = request.exchange
+        given = decode_as(t.ExtUpdateTaskRequestParams, exchange.request.params)
+        if not given.input_responses:
+            return exchange
+        state = await self.read(request, id)
+        shown = state.input_requests if isinstance(state, t.ExtGetTaskResult) else None
+        asked = {key: one for key, one in given.input_responses.items() if key in (shown or {})}
+        params = Raw(encode(t.ExtUpdateTaskRequestParams(task_id=id, input_responses=asked)))
+        before = exchange.request
+        own = Request(before.id, before.method, params, before.raw_id)
+        return replace(exchange, request=own, deliver=None)
 
     async def read(self, request: RequestContext, id: str) -> t.ProtocolType:
         """The state of a task, as `tasks/get` of the same caller would return it."""

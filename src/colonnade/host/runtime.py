@@ -6,7 +6,6 @@ the others are drained in the background. `watch` callbacks are called once for 
 
 import asyncio
 import logging
-import re
 from collections import OrderedDict
 from collections.abc import (
     AsyncGenerator,
@@ -14,16 +13,14 @@ from collections.abc import (
     Callable,
     Collection,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import msgspec
 from msgspec import Raw
 
 from colonnade.client.input_callbacks import CallbackQueue
@@ -39,6 +36,7 @@ from colonnade.host.router import (
     LocalRequestContext,
     local_exchange,
 )
+from colonnade.host.servers.callers import LastCaller
 from colonnade.host.servers.generation import (
     Generation,
     HostedServer,
@@ -54,7 +52,6 @@ from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import NO_INPUT, InputCapabilities, InputRequest
 from colonnade.protocol.input_requests import InputRequestKind as InputKind
-from colonnade.protocol.json_checks import DECODE_ERRORS
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import Revision, Tasks
 
@@ -301,16 +298,9 @@ class HostRuntime:
         containment = self.containment(key)
         if containment is None or containment.mode == "off":
             return False
-        from colonnade.host.policy.containment import find_hidden, is_plain
+        from colonnade.host.policy.containment import hides_text
 
-        written = bytes(raw)
-        if _ESCAPES.search(written) is None and is_plain(written.decode()):
-            return False
-        try:
-            value: object = msgspec.json.decode(written)
-        except (*DECODE_ERRORS, ValueError):  # a number that this program cannot hold
-            return True
-        return any(find_hidden(one) for one in _strings(value))
+        return hides_text(raw)
 
     @asynccontextmanager
     async def session(
@@ -468,11 +458,14 @@ class HostRuntime:
             return await self.guard.review_input(entry, contexts, request, forward)
 
         async def review_roots(
-            contexts: tuple[RequestContext, ...], request: InputRequest, forward: "ForwardInput"
+            contexts: tuple[RequestContext, ...],
+            request: InputRequest,
+            forward: "ForwardInput",
+            last: LastCaller | None,
         ) -> Raw:
             if self.guard is None:
                 return await forward(request)
-            return await self.guard.review_roots(entry, contexts, request, forward)
+            return await self.guard.review_roots(entry, contexts, request, forward, last)
 
         return ServerSupervisor(
             entry,
@@ -670,25 +663,6 @@ class HostRuntime:
         if servers:
             await asyncio.gather(*(one.close() for one in servers))
         await self._callbacks.close()
-
-
-# Characters that JSON may have as an escape, and that `is_plain` would report.
-_ESCAPES = re.compile(rb"\\[ubfr]")
-
-
-def _strings(value: object) -> Iterator[str]:
-    """Every string in a JSON value, names of members too."""
-    left = [value]
-    while left:
-        one = left.pop()
-        if isinstance(one, str):
-            yield one
-        elif isinstance(one, dict):
-            members = cast("dict[str, object]", one)
-            yield from members
-            left.extend(members.values())
-        elif isinstance(one, list):
-            left.extend(cast("list[object]", one))
 
 
 def _checked(middleware: Middleware) -> Middleware:

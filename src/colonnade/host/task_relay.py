@@ -278,6 +278,8 @@ def _contained_state(result: t.ProtocolType, contain: "Containment") -> t.Protoc
         return result
     changed: dict[str, Any] = {"status_message": contained.message}
     if isinstance(result, t.ExtGetTaskResult):
+        if result.result and not contained.result:
+            raise RemoteProtocolError("the result of a task is no result of a tool")
         changed |= {
             "input_requests": contained.input_requests or None,
             "result": contained.result,

@@ -251,3 +251,25 @@ def test_an_entry_says_what_is_dangerous_in_its_command_and_when_it_changes(tmp_
     changed = read(tmp_path, text.replace('"x"', '"y"')).entries
     assert changed["a"].command_digest != entries["a"].command_digest
     assert changed["b"].command_digest == entries["b"].command_digest
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'cwd = "other"',
+        'env = { LD_PRELOAD = "./x.so" }',
+        'env = { LD_PRELOAD = "./y.so" }',
+        "sandbox = false",
+        'sandbox = "workspace"',
+    ],
+)
+def test_an_answer_about_a_command_is_for_where_and_with_what_it_runs(
+    tmp_path: Path, line: str
+) -> None:
+    text = '[servers.a]\ncommand = "sh"\nargs = ["run.sh"]\n'
+    before = read(tmp_path, text + 'env = { LD_PRELOAD = "" }\nsandbox = "strict"\n').entries["a"]
+    name = line.partition(" ")[0]
+    kept = ['env = { LD_PRELOAD = "" }', 'sandbox = "strict"']
+    lines = [line, *(one for one in kept if not one.startswith(f"{name} "))]
+    after = read(tmp_path, text + "\n".join(lines) + "\n").entries["a"]
+    assert after.command_digest != before.command_digest

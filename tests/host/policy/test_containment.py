@@ -427,3 +427,15 @@ async def test_the_names_of_servers_that_look_alike_are_a_problem() -> None:
         (problem,) = host.problems
         assert problem.server == "fіles"
         assert problem.message == "its name 'fіles' looks like 'files'"
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        t.Resource(uri="a:b", name="x\u202ey"),
+        t.ResourceTemplate(uri_template="a:{b}", name="x\u202ey"),
+    ],
+)
+def test_the_name_of_a_resource_is_words_for_people(item: t.Resource | t.ResourceTemplate) -> None:
+    """Its URI is what it is found by."""
+    assert Containment().definition(item).name == "x\\u202ey"

@@ -187,6 +187,13 @@ CUTS: dict[str, Cut] = {
         COMMANDS,
         "until_it_is_authorized",
     ),
+    "folder and variables of an authorized command": Cut(
+        "host/config/resolve.py",
+        "hashlib.sha256(repr(written).encode(",
+        "hashlib.sha256(repr(written[0]).encode(",
+        SETTINGS,
+        "answer_about_a_command",
+    ),
     "log of commands": Cut(
         "cli/commands/gateway.py",
         "            _log_processes(LOG_FORMAT if stdio else HTTP_LOG_FORMAT)\n",

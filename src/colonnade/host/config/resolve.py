@@ -93,8 +93,25 @@ def entry_of(
         place=draft.place,
         login=_login(draft),
         dangers=tuple(map(clean, program_dangers(words(draft)))),
-        command_digest=hashlib.sha256("\0".join(words(draft)).encode()).hexdigest(),
+        command_digest=_command_digest(draft),
     )
+
+
+def _command_digest(draft: EntryDraft) -> str:
+    """A digest of a command as it is written: what it runs, where, with which variables, and what
+    it may do. A script of another folder, or a library that is loaded into it, is another
+    command."""
+    cwd, file, sandbox = (draft.get(name) for name in ("cwd", "env_file", "sandbox"))
+    written = [
+        words(draft),
+        [[one.text for one in templates_of(field)] if field else None for field in (cwd, file)],
+        sorted(
+            [name, *(one.text for one in templates_of(field))]
+            for name, field in draft.table("env").items()
+        ),
+        repr(sandbox.value) if sandbox is not None else "",
+    ]
+    return hashlib.sha256(repr(written).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def templates(draft: EntryDraft) -> list[tuple[EntryField, SourceNode, ValueTemplate]]:

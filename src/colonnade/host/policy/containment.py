@@ -15,18 +15,20 @@ is another.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 from unicodedata import normalize
 from urllib.parse import quote
 
+import msgspec
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from colonnade.errors import ColonnadeError, Fault, RemoteError
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import decode_as, encode_any
+from colonnade.protocol.codec.decode import decode_unchecked, encode_any
 from colonnade.protocol.input_requests import InputRequest, input_requests_in
+from colonnade.protocol.json_checks import DECODE_ERRORS, has_duplicate_members
 from colonnade.protocol.jsonrpc import NOTHING, encode
 from colonnade.text import clean, has_hidden
 
@@ -97,6 +99,37 @@ def find_hidden(text: str) -> dict[str, int]:
     kept = sum(shown.count(one) for one in _KEPT) + text.count("\r\n")
     found["invisible"] = max(0, every - kept - sum(found.values()))
     return {name: count for name, count in found.items() if count}
+
+
+# Characters that JSON may have as an escape, and that `is_plain` would report.
+_ESCAPES: Final = re.compile(rb"\\[ubfr]")
+
+
+def hides_text(raw: Raw) -> bool:
+    """Whether hidden text is anywhere in what a server wrote: also in members that no type has."""
+    written = bytes(raw)
+    if _ESCAPES.search(written) is None and is_plain(written.decode()):
+        return False
+    try:
+        value: object = msgspec.json.decode(written)
+    except (*DECODE_ERRORS, ValueError):  # a number that this program cannot hold
+        return True
+    return any(find_hidden(one) for one in _strings(value))
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Every string in a JSON value, names of members too."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            members = cast("dict[str, object]", one)
+            yield from members
+            left.extend(members.values())
+        elif isinstance(one, list):
+            left.extend(cast("list[object]", one))
 
 
 # ---------------------------------------------------------------- findings of one result
@@ -234,7 +267,7 @@ class Containment:
         return replace(result, input_requests=asked) if is_changed else result
 
     def definition(self, item: T) -> T:
-        """The definition of an item, with its name or URI as it is."""
+        """The definition of an item, with what it is found by, its name or URI, as it is."""
         if self.mode == "off":
             return item
         one = self._pass()
@@ -249,6 +282,8 @@ class Containment:
             if item.annotations is not None and item.annotations.title is not None:
                 title = one.text(item.annotations.title)
                 changed["annotations"] = replace(item.annotations, title=title)
+        elif isinstance(item, t.Resource | t.ResourceTemplate):
+            changed["name"] = one.text(item.name)  # it is found by its URI
         elif isinstance(item, t.Prompt) and item.arguments is not None:
             changed["arguments"] = [
                 replace(
@@ -348,11 +383,14 @@ class Containment:
     def _encoded(self, raw: Raw) -> Raw:
         """A result of a tool that is not decoded yet; nothing, if it is no such result."""
         try:
-            result = decode_as(t.CallToolResult, raw)
+            result = decode_unchecked(t.CallToolResult, raw)
         except Fault:
             return NOTHING
         contained = self.contain(result)
-        return raw if contained is result else Raw(encode(contained))
+        # Another decoder may read the first of two members, or one that no type here has.
+        if contained is result and not has_duplicate_members(raw) and not hides_text(raw):
+            return raw
+        return Raw(encode(contained))
 
     def failure(self, error: ColonnadeError) -> ColonnadeError:
         """An error whose message has words of a server in it, such as that of a task: the given

@@ -40,6 +40,7 @@ from colonnade.host.policy.request import (
     RuleSet,
 )
 from colonnade.host.policy.steps import HiddenNow
+from colonnade.host.servers.callers import LastCaller
 from colonnade.host.servers.generation import Generation, HostedServer
 from colonnade.host.servers.listings import ListKind, ListSource, ReviewedItems
 from colonnade.host.servers.supervisor import BeforeSend
@@ -270,9 +271,10 @@ class PolicyGuard:
         contexts: tuple[RequestContext, ...],
         request: InputRequest,
         forward: ForwardInput,
+        last: LastCaller | None = None,
     ) -> Raw:
         """The roots that a server may see; `forward` returns all of them. Raises `Declined`."""
-        return await self._input.review_roots(entry, contexts, request, forward)
+        return await self._input.review_roots(entry, contexts, request, forward, last)
 
     async def review_input(
         self,

@@ -32,6 +32,7 @@ from colonnade.host.policy.request import (
     server_identity,
 )
 from colonnade.host.policy.steps import RequestSteps, done, no_approver, not_reviewed
+from colonnade.host.servers.callers import LastCaller
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputRequest, input_requests_in
@@ -72,10 +73,12 @@ class InputReview:
         contexts: tuple[RequestContext, ...],
         request: InputRequest,
         forward: ForwardInput,
+        last: LastCaller | None = None,
     ) -> Raw:
-        """The roots that a server may see; `forward` returns all of them. Raises `Declined`."""
+        """The roots that a server may see; `forward` returns all of them. `last` is the caller if
+        the server asks outside of calls. Raises `Declined`."""
         try:
-            return await self.review_input(entry, contexts, request, forward)
+            return await self.review_input(entry, contexts, request, forward, last)
         except RemoteError as error:
             raise Declined(error.message) from None
 
@@ -85,12 +88,16 @@ class InputReview:
         contexts: tuple[RequestContext, ...],
         input_request: InputRequest,
         forward: ForwardInput,
+        last: LastCaller | None = None,
     ) -> Raw:
         """The result of an input request of a server, if the rules allow it. Raises `RemoteError`
         with the code of a user's refusal otherwise."""
         input_request = self._contained(entry, input_request)
         request = self._decisions.strictest(
-            [self._input_policy_request(entry, one, input_request) for one in contexts or (None,)]
+            [
+                self._input_policy_request(entry, one, input_request, last)
+                for one in contexts or (None,)
+            ]
         )
         steps = RequestSteps(self._records.audit, request)
         try:
@@ -276,7 +283,11 @@ class InputReview:
         return found
 
     def _input_policy_request(
-        self, entry: ServerEntry, context: RequestContext | None, input_request: InputRequest
+        self,
+        entry: ServerEntry,
+        context: RequestContext | None,
+        input_request: InputRequest,
+        last: LastCaller | None = None,
     ) -> PolicyRequest:
         arguments = Raw(encode(input_request.params))
         method = input_request.kind.method
@@ -289,7 +300,11 @@ class InputReview:
                 meta=NO_ARGUMENTS,
                 during=steps.id,
             )
-        facts = CallerFacts.of(context) if context is not None else CallerFacts()
+        facts = CallerFacts()
+        if context is not None:
+            facts = CallerFacts.of(context)
+        elif last is not None:
+            facts = CallerFacts.of_caller(last.principal, last.peer, last.claims)
         claims: dict[str, Any] = msgspec.json.decode(facts.claims) if facts.claims else {}
         return PolicyRequest(
             principal=facts.principal,

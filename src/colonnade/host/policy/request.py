@@ -20,6 +20,7 @@ from colonnade.host.config.settings import ServerEntry
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.json_checks import DECODE_ERRORS, refuse_duplicate_members
+from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
 
 if TYPE_CHECKING:  # few requests are input requests
@@ -119,13 +120,17 @@ class CallerFacts(NamedTuple):
     @classmethod
     def of(cls, context: RequestContext) -> "CallerFacts":
         """Those of a request."""
-        exchange, claims = context.exchange, context.claims
-        info = exchange.peer.info
+        exchange = context.exchange
+        return cls.of_caller(exchange.principal, exchange.peer, context.claims)
+
+    @classmethod
+    def of_caller(cls, principal: str, peer: Peer, claims: Mapping[str, Any]) -> "CallerFacts":
+        """Those of a caller with a client, and the claims of its token."""
         return cls(
-            exchange.principal,
+            principal,
             msgspec.json.encode(dict(claims), order="sorted") if claims else b"",
-            info.name if info is not None else "",
-            exchange.peer.revision.date,
+            peer.info.name if peer.info is not None else "",
+            peer.revision.date,
         )
 
 

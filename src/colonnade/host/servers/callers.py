@@ -9,7 +9,7 @@ declared is never declared to a server for another.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from colonnade.client.input_callbacks import SamplingRate
@@ -51,6 +51,14 @@ class CallerKey(NamedTuple):
     principal: str
     session: Hashable = None
     input: InputCapabilities = NO_INPUT
+
+
+class LastCaller(NamedTuple):
+    """Who made the last call of a session, without the request, which has ended."""
+
+    principal: str
+    peer: Peer
+    claims: Mapping[str, Any]
 
 
 class KnownPeer(NamedTuple):

@@ -51,7 +51,7 @@ from colonnade.errors import (
     RemoteError,
     RemoteProtocolError,
 )
-from colonnade.host.servers.callers import CallerKey, SamplingRates
+from colonnade.host.servers.callers import CallerKey, LastCaller, SamplingRates
 from colonnade.host.servers.restarts import SharedStart
 from colonnade.host.servers.url_elicitations import SessionUrlElicitations, url_of_request
 from colonnade.ports import (
@@ -151,10 +151,16 @@ FINAL_PROGRESS_S = 1.0
 # result.
 SendInputRequest: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[Raw]]
 
-# Called with the calls in flight before `roots/list` is answered, and with a function that returns
-# the roots; returns those that the server may see, or raises `Declined`.
+# Called with the calls in flight before `roots/list` is answered, with a function that returns the
+# roots, and with the last caller, for a server that asks outside of calls; returns those that the
+# server may see, or raises `Declined`.
 ReviewRoots: TypeAlias = Callable[
-    [tuple[RequestContext, ...], InputRequest, Callable[[InputRequest], Awaitable[Raw]]],
+    [
+        tuple[RequestContext, ...],
+        InputRequest,
+        Callable[[InputRequest], Awaitable[Raw]],
+        LastCaller | None,
+    ],
     Awaitable[Raw],
 ]
 
@@ -411,6 +417,8 @@ class SessionInputRequests(InputCallbacks):
         # the principal of that caller: a session of a pool is used by several.
         self._last_roots: list[t.Root] = []
         self._last_principal = ""
+        # Whose rules hold for a server that asks outside of a call.
+        self.last_caller: LastCaller | None = None
         # The session of the client that has notified of a change since, and its principal.
         self.changed_in: tuple[Session, str] | None = None
         # Input requests of tasks that wait for a request about their task.
@@ -511,7 +519,7 @@ class SessionInputRequests(InputCallbacks):
                 return await session.request_input(request, frozenset())
 
         try:
-            raw = await self._review_roots((), request, ask)
+            raw = await self._review_roots((), request, ask, self.last_caller)
             self._last_roots = decode_as(t.ListRootsResult, raw).roots
         except (ColonnadeError, Fault, TimeoutError) as error:
             log.debug("the changed roots of a client are not known: %s", error)
@@ -575,7 +583,8 @@ class SessionInputRequests(InputCallbacks):
         async def forward(request: InputRequest) -> Raw:
             return Raw(encode(await respond(request)))
 
-        return decode_as(t.ListRootsResult, await self._review_roots(contexts, request, forward))
+        raw = await self._review_roots(contexts, request, forward, self.last_caller)
+        return decode_as(t.ListRootsResult, raw)
 
 
 def _without_hop_meta(request: InputRequest) -> InputRequest:
@@ -996,6 +1005,9 @@ class HostedSession:
                 self.had_calls, self._first_session = True, key.session
             session, principal = request.session, request.exchange.principal
             self._client_session = (session, principal) if session is not None else None
+            self.input_requests.last_caller = LastCaller(
+                principal, request.exchange.peer, request.claims
+            )
         call = SessionCall(self, request, key)
         self.calls[call] = None
         self.input_requests.call_added()

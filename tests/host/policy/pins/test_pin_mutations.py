@@ -350,6 +350,13 @@ CUTS: dict[str, Cut] = {
         "counts_as_the_strictest",
     ),
     # ------------------------------------------------------------ containment
+    "names of resources": Cut(
+        _CONTAIN,
+        'changed["name"] = one.text(item.name)',
+        "pass",
+        CONTAIN,
+        "name_of_a_resource",
+    ),
     "controls": Cut(
         _CONTAIN,
         "for one in (*range(32), 127) if",
