@@ -129,6 +129,10 @@ def in_session(revision: Revision) -> bool:
     return revision.change_notifications is ChangeNotifications.SESSION
 
 
+def by_subscription(revision: Revision) -> bool:
+    return not in_session(revision)
+
+
 def has_forms(revision: Revision) -> bool:
     return bool(revision.elicitation.modes)
 
@@ -180,6 +184,10 @@ def listening(setup: ClientSetup) -> Any:
 
 async def begin_listening(setup: ClientSetup) -> None:
     setup.other = listening(setup)
+
+
+async def begin_listening_to_tasks(setup: ClientSetup) -> None:
+    setup.other = setup.client.listen_to_tasks(["1"])
 
 
 async def listen(setup: ClientSetup) -> None:
@@ -339,6 +347,13 @@ OPERATIONS: dict[str, Operation] = {
         "listen",
         before=listen,
         after=left_listening,
+    ),
+    "listen_to_tasks, enter": Operation(
+        lambda setup: setup.other.__aenter__(),
+        "listen_to_tasks",
+        before=begin_listening_to_tasks,
+        after=leave_listening,
+        exists=by_subscription,
     ),
 }
 

@@ -142,6 +142,10 @@ def test_trace_context_is_passed_on_and_is_no_part_of_what_a_person_approves() -
     assert unreserved_meta(meta) == {"example.com/force": True}
 
 
+def test_a_meta_of_one_hop_has_nothing_to_pass_on() -> None:
+    assert forwardable_meta({t.PROTOCOL_VERSION_KEY: "2026-07-28", t.CLIENT_INFO_KEY: {}}) == {}
+
+
 def test_keys_of_this_package_are_those_of_one_hop() -> None:
     meta = {"dev.colonnade/server": "a", "dev.colonnade.other/key": 1, "example.com/kept": 2}
     assert forwardable_meta(meta).keys() == {"dev.colonnade.other/key", "example.com/kept"}

@@ -402,7 +402,8 @@ class GatewayHomes:
 
     async def _confirm_all(self) -> None:
         for home in list(self._own.values()):
-            if home.open is not None:
+            is_held = self._own.get(home.id) is home  # not released while others were confirmed
+            if home.open is not None and is_held:
                 try:
                     await home.confirm()
                 except HomeLost:

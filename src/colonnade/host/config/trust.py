@@ -85,7 +85,7 @@ _LOOPBACK: Final = ("127.", "localhost", "::1")
 
 
 def command_dangers(argv: Sequence[str], folder: str) -> list[str]:
-    """ActionKind deserves attention in a command line that is started in a folder."""
+    """What deserves attention in a command line that is started in a folder."""
     return list(dict.fromkeys(_command_dangers(argv, folder)))
 
 
@@ -138,13 +138,13 @@ def _is_outside(path: str, folder: str) -> bool:
 
 
 def variable_dangers(name: str, value: str) -> list[str]:
-    """ActionKind deserves attention in an environment variable."""
+    """What deserves attention in an environment variable."""
     found = ["makes programs load code"] if LOADING.fullmatch(name) else []
     return found + list(_place_dangers(value))
 
 
 def url_dangers(url: str) -> list[str]:
-    """ActionKind deserves attention in a URL."""
+    """What deserves attention in a URL."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -172,7 +172,7 @@ class RequestedAction(NamedTuple):
 
 
 class TrustRequest(Struct, frozen=True, kw_only=True):
-    """ActionKind a user is asked to trust: all actions that a file requests."""
+    """What a user is asked to trust: all actions that a file requests."""
 
     file: str
     digest: str
