@@ -86,14 +86,14 @@ CUTS: dict[str, Cut] = {
         "around_containment",
     ),
     "hidden text as escapes": Cut(
-        "host/runtime.py",
+        "host/policy/containment.py",
         "if _ESCAPES.search(written) is None and is_plain(written.decode()):",
         "if is_plain(written.decode()):",
         PARITY,
         "around_containment",
     ),
     "hidden text in names of members": Cut(
-        "host/runtime.py",
+        "host/policy/containment.py",
         "            yield from members\n",
         "",
         PARITY,
