@@ -136,7 +136,7 @@ CUTS: dict[str, Cut] = {
     ),
     "policy of changed roots": Cut(
         SESSION,
-        "raw = await self._review_roots((), request, ask)",
+        "raw = await self._review_roots((), request, ask, self.last_caller)",
         "raw = await ask(request)",
         ROOTS,
         "policy_that_denies",

@@ -462,7 +462,7 @@ CUTS: dict[str, Cut] = {
     ),
     "the result in a state": Cut(
         _CONTAIN,
-        "        return raw if contained is result else Raw(encode(contained))",
+        "        return Raw(encode(contained))",
         "        return raw",
         TASKS,
         "every_part_of_a_state",
