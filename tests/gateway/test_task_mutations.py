@@ -17,6 +17,13 @@ CONTAINMENT = "host/policy/containment.py"
 TESTS, GUARDED = "test_tasks.py", "test_task_policy.py"
 
 CUTS: dict[str, Cut] = {
+    "tasks of a pool": Cut(
+        RELAY,
+        'return None if server.entry.settings.sharing == "pooled" else "optional"',
+        'return "optional"',
+        TESTS,
+        "process_of_a_pool",
+    ),
     # ids
     "principal of an id": Cut(
         TASKS,

@@ -269,6 +269,24 @@ async def test_a_tool_that_runs_at_once_refuses_to_be_a_task() -> None:
         assert not cell.server_wire.said(Side.CLIENT, "tools/call")
 
 
+@live
+async def test_a_process_of_a_pool_has_no_tasks_that_outlast_their_call() -> None:
+    press = Press()
+    press.go.set()
+    async with recorded(press.server, upstream=OLD, downstream=OLD, sharing="pooled") as cell:
+        client = await connected(cell)
+        assert {tool.execution for tool in await client.list_tools()} == {None}
+        for name in ("s__book", "s__must"):
+            params = t.CallToolRequestParams(name=name, task=t.TaskMetadata())
+            with pytest.raises(RemoteError) as error:
+                await client.conversation.request("tools/call", params, 30.0)
+            assert error.value.code == -32601
+        raw = await client.conversation.request(
+            "tools/call", t.CallToolRequestParams(name="s__must"), 30.0
+        )
+        assert b'"pages":7' in bytes(raw).replace(b" ", b"")
+
+
 # ---------------------------------------------------------------- other cells: awaited
 
 
