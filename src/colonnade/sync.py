@@ -601,6 +601,7 @@ class SyncClient:
         declared: InputCapabilities | None = None,
         relay: bool = False,
         relay_errors: bool = False,
+        headers: Mapping[bytes, bytes] | None = None,
     ) -> t.ProtocolType:
         """Send any request and return the protocol's result; `answers` and `on_task` run in the
         event loop."""
@@ -619,6 +620,7 @@ class SyncClient:
                 declared=declared,
                 relay=relay,
                 relay_errors=relay_errors,
+                headers=headers,
             )
         )
 

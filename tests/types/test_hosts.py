@@ -21,6 +21,7 @@ from colonnade import (
     Policy,
     PolicyRequest,
     Rule,
+    Sandbox,
     UpstreamCredentials,
     connect,
 )
@@ -89,6 +90,7 @@ async def test_a_policy_and_a_gateway_have_the_types_that_they_say(tmp_path: Pat
         inbox=Inbox(on_item=on_item),
         containment=Containment(),
     )
+    assert assert_type(Sandbox(read=("data",), network=True), Sandbox).network
     gateway = assert_type(Gateway(host), Gateway)
     async with connect(gateway) as client:
         result = await client.call_tool("shop__add", {"a": 1, "b": 2}, returns=int)
