@@ -43,8 +43,8 @@ CANCEL, RESULT = "tasks/cancel", "tasks/result"
 
 def task_support(tool: t.Tool | None, server: HostedServer) -> t.TaskSupport | None:
     """Whether a tool can be called as a task, in the revision where the client decides that; never
-    `required`, since the host waits for the task of a plain call. A process of a pool serves another
-    caller after the call, who must not be asked for the input of the task."""
+    `required`, since the host waits for the task of a plain call. A process of a pool serves other
+    callers after the call, who must not be asked for the input of the task."""
     execution = tool.execution if tool is not None else None
     support = execution.task_support if execution is not None else None
     if support not in ("optional", "required") or server.tasks is not Tasks.CORE:
