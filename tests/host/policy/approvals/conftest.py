@@ -14,9 +14,10 @@ from store.store_fixture import (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[RedisServer, None, None]:
-    """A Redis server for all tests of an inbox."""
+    """A Redis server for all tests of an inbox. It ends with them: other tests of hosts count the
+    child processes."""
     with redis_server(tmp_path_factory.mktemp("redis")) as running:
         yield running
 
