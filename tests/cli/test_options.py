@@ -301,7 +301,7 @@ def test_with_debug_our_own_lines_are_shown(tmp_path: Path) -> None:
 def test_with_debug_what_a_server_writes_beside_its_messages_is_shown(tmp_path: Path) -> None:
     written(tmp_path, hand=scripted_program(tools_list=tool(), tools_call="die"))
     _, words = told(tmp_path, "call", "hand.py", "look", "--debug")
-    assert words.startswith("hand.py stderr: the server is awake\n")
+    assert "hand.py stderr: the server is awake\n" in words
     assert "hand.py stderr: Traceback: no more memory\n" in words
     assert "writes:" not in told(tmp_path, "call", "hand.py", "look")[1]
 
