@@ -270,6 +270,20 @@ async def test_a_tool_that_runs_at_once_refuses_to_be_a_task() -> None:
 
 
 @live
+async def test_an_awaited_task_asks_what_its_own_caller_has_declared() -> None:
+    press = Press()
+    press.go.set()
+    async with recorded(press.server, upstream=NEW, downstream=NEW) as cell:
+        # The session at the server is opened for a client that can be asked nothing.
+        silent = await cell.connect(InputCallbacks(), principal="ada", tasks=True)
+        await silent.call_tool("s__book")
+        client = await cell.connect(
+            InputCallbacks(on_elicit=pages), revision=OLD, principal="ada", tasks=False
+        )
+        assert not (await client.call_tool("s__ask")).is_error
+
+
+@live
 async def test_a_process_of_a_pool_has_no_tasks_that_outlast_their_call() -> None:
     press = Press()
     press.go.set()

@@ -502,6 +502,7 @@ class Client(BaseClient):
             state=None if done else state_of(cast("t.ExtCreateTaskResult", created)),
             result=created if done else None,
             responder=None if caller is None else caller.answers,
+            declared=None if caller is None else caller.declared,
             on_progress=None if report is ignore_progress else report,
         )
         meta: dict[str, Any] = getattr(created, "meta", None) or {}

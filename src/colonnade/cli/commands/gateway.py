@@ -48,7 +48,7 @@ Examples:
   colonnade gateway claude_desktop_config.json --port 8000
   colonnade gateway colonnade.toml --stdio        the same for a client that starts it
   colonnade gateway colonnade.toml --stdio --view dev
-  colonnade gateway colonnade.toml --store sqlite:gateway.db
+  colonnade gateway colonnade.toml --store sqlite:gateway.db     with keys in [gateway]
 
 COLONNADE_HOST, COLONNADE_PORT, COLONNADE_PATH, COLONNADE_ALLOW_HOST, COLONNADE_ALLOW_ORIGIN,
 COLONNADE_ACCESS_LOG, COLONNADE_LOG_LEVEL and COLONNADE_LOG_JSON set these options.

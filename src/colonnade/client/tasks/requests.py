@@ -25,7 +25,11 @@ from colonnade.ports import ProgressCallback
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import convert_to, decode_as, decode_unchecked
 from colonnade.protocol.exchange import decode_result
-from colonnade.protocol.input_requests import InputRequest, checked_input_requests
+from colonnade.protocol.input_requests import (
+    InputCapabilities,
+    InputRequest,
+    checked_input_requests,
+)
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import Tasks
@@ -230,12 +234,18 @@ class TaskRequests:
         except Fault as fault:
             raise self.invalid(fault.message) from None
 
-    def check(self, requests: dict[str, t.AnyInputRequest]) -> dict[str, InputRequest]:
-        """Input requests of a task, each checked as any other is (R1217). Raises
-        `RemoteProtocolError` for one that this client does not support."""
+    def check(
+        self, requests: dict[str, t.AnyInputRequest], declared: InputCapabilities | None = None
+    ) -> dict[str, InputRequest]:
+        """Input requests of a task, each checked as any other is (R1217); `declared` are the input
+        capabilities of its call, None for those of the client. Raises `RemoteProtocolError` for one
+        that is not supported."""
         result = t.InputRequiredResult(input_requests=requests)
+        capabilities = self.callbacks.capabilities
+        if declared is not None:
+            capabilities = declared.declared_in(capabilities)
         try:
-            return checked_input_requests(result, self.callbacks.capabilities, self.peer.revision)
+            return checked_input_requests(result, capabilities, self.peer.revision)
         except Fault as fault:
             words = "a task requires input that this client does not support"
             raise self.invalid(f"{words}: {fault.message}") from None

@@ -40,7 +40,7 @@ from colonnade.errors import (
 )
 from colonnade.ports import ProgressCallback
 from colonnade.protocol import types as t
-from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.input_requests import InputCapabilities, InputRequest
 from colonnade.protocol.link.in_flight import MAX_PAUSED_S
 from colonnade.protocol.revision import Tasks
 from colonnade.protocol.tasks.client import (
@@ -97,6 +97,7 @@ class ClientTask:
         state: TaskState | None = None,
         result: t.CallToolResult | None = None,
         responder: InputResponder | None = None,
+        declared: InputCapabilities | None = None,
         on_progress: OnProgress | None = None,
         resumed: bool = False,
     ) -> None:
@@ -109,6 +110,7 @@ class ClientTask:
         self._make_result = make_result
         self._timeout_s = timeout_s
         self._responder: InputResponder = responder or requests.callbacks
+        self._declared = declared
         self._on_progress = on_progress
         self._resumed = resumed
         self._task_id = state.task_id if state is not None else task_id
@@ -446,7 +448,7 @@ class ClientTask:
         state = await self.refresh()
         if state is None or state.status != "input_required":
             return False
-        self._requests.check(state.input_requests)
+        self._requests.check(state.input_requests, self._declared)
         async with self._waiting():
             while self._state is not None and self._state.status == "input_required":
                 before = len(self._answered)
@@ -460,7 +462,7 @@ class ClientTask:
         if len(self._answered) + len(requests) > MAX_ANSWERED:
             raise self._requests.invalid(f"a task has more than {MAX_ANSWERED} input requests")
         try:
-            checked = self._requests.check(requests)
+            checked = self._requests.check(requests, self._declared)
         except RemoteProtocolError:
             if not self._resumed:
                 raise

@@ -36,7 +36,10 @@ def no_approver(request: PolicyRequest, decision: Decision) -> Refused:
     """The refusal of a request that needs an approval where there is no way to ask for one."""
     what = request.qualified or request.method
     message = f"{what!r} needs an approval ({decision.rule}), and there is no way to ask for one"
-    hint = 'pass Host(inbox=…), run "colonnade inbox", or allow it with a rule'
+    hint = (
+        "add [approvals] with socket = true to colonnade.toml and answer in "
+        '"colonnade inbox", pass Host(inbox=…), or allow it with a rule'
+    )
     return Refused(
         message, server=request.server, hint=hint, reason="no_approver", rule=decision.rule
     )
