@@ -1,8 +1,8 @@
 """Golden conversations through a gateway: calls, progress, log messages, cancellation, changes,
 subscriptions, completion and pages, between clients and servers of both generations.
 
-Each test is run in four cells, and compares every frame on both wires with a file that a person
-has read; see `tests/support/gateway/conversations.py`.
+Each test is run in four cells, and compares every frame on both wires with a recorded file;
+see `tests/support/gateway/conversations.py`.
 """
 
 import asyncio
