@@ -62,8 +62,11 @@ def structured(seen: Seen, key: str, client: Revision, server: Revision) -> None
 
 
 def progresses(seen: Seen, key: str, client: Revision, server: Revision) -> None:
-    found = sorted(seen["steps"]) if seen.get("unordered") else seen["steps"]
-    assert [step[:2] for step in found][:1] == [[1, 2]]
+    # TypeScript reports each round of input as progress of its own, without a total: the server asks
+    # for roots once after its start, which may fall into this call.
+    reported = [step[:2] for step in seen["steps"] if step[1] is not None]
+    found = sorted(reported) if seen.get("unordered") else reported
+    assert found[:1] == [[1, 2]]
     assert "completed" in text_of(seen)
 
 
