@@ -159,7 +159,7 @@ def nothing_left() -> Generator[None]:
     before = _held()
     yield
     for thread in threading.enumerate():
-        # asyncio waits for a process in a thread of its own, which ends a moment after the process is known to.
+        # asyncio waits for a process in a thread, which ends a moment later.
         if thread.name.startswith("waitpid-"):
             thread.join(WAIT_S)
     assert _held() == before
