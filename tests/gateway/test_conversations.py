@@ -1,5 +1,5 @@
 """Golden conversations through a gateway: calls, progress, log messages, cancellation, changes,
-subscriptions, completion and pages, between clients and servers of both generations.
+subscriptions, completion, pages and tasks, between clients and servers of both generations.
 
 Each test is run in four cells, and compares every frame on both wires with a recorded file;
 see `tests/support/gateway/conversations.py`.
@@ -16,7 +16,8 @@ from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL
 from gateway.conversations import Golden, crosses
-from gateway.recorded import NEW, OLD, recorded
+from gateway.press import Press, ids_of
+from gateway.recorded import NEW, OLD, Cell, recorded
 from live import live, until
 
 LEVELS: tuple[t.LoggingLevel, ...] = ("debug", "info", "warning")
@@ -238,6 +239,44 @@ async def test_three_pages_cross(golden: Golden, rewrite_transcripts: bool) -> N
                 break
         assert names == [["s__add", "s__fail"], ["s__count", "s__chatter"], ["s__wait"]]
         golden.compare(cell, rewrite=rewrite_transcripts)
+
+
+@crosses("a task")
+@live
+async def test_a_task_crosses(golden: Golden, rewrite_transcripts: bool) -> None:
+    """Within a generation the client has the task under an id of the gateway; across them the
+    gateway waits for the task, and the client sees a call that takes long."""
+    press = Press()
+    async with recorded(
+        press.server, upstream=golden.upstream, downstream=golden.downstream
+    ) as cell:
+        client = await cell.connect(tasks=True)
+        await client.list_tools()
+        if golden.upstream != golden.downstream:
+            press.go.set()
+            assert (await client.call_tool("s__must")).data == {"pages": 7}
+        elif golden.downstream == OLD:
+            task = await client.start_task("s__must")
+            press.go.set()
+            await until(lambda: has_completed(cell, "notifications/tasks/status"))
+            assert (await task.result()).data == {"pages": 7}
+        else:
+            await client.start_task("s__must")
+            id, _ = ids_of(cell)
+            async with client.listen_to_tasks([id]):
+                press.go.set()
+                await until(lambda: has_completed(cell, "notifications/tasks"))
+            await until(lambda: cell.server_wire.said(Side.CLIENT, "notifications/cancelled"))
+            state = await client.ask("tasks/get", t.ExtGetTaskRequestParams(task_id=id))
+            assert isinstance(state, t.ExtGetTaskResult)
+            assert state.status == "completed"
+        golden.compare(cell, rewrite=rewrite_transcripts)
+
+
+def has_completed(cell: Cell, method: str) -> bool:
+    """Whether the client was notified that its task has completed."""
+    states = cell.client_wire.said(Side.SERVER, method)
+    return any(state["status"] == "completed" for state in states)
 
 
 # ---------------------------------------------------------------- all pairs of revisions

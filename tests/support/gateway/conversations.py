@@ -10,8 +10,8 @@ feature and each cell.
     client --> gateway             {"jsonrpc":"2.0","id":1,"method":"tools/call",…}
                gateway --> server  {"jsonrpc":"2.0","id":3,"method":"tools/call",…}
 
-Rules: what differs from run to run (what is sealed, ids of elicitations, our version, where this clone is) is
-replaced by a name that says what it is; nothing else is. A file is compared as a whole.
+Rules: what differs from run to run (what is sealed, ids of elicitations and tasks, times, our version, where this
+clone is) is replaced by a name that says what it is; nothing else is. A file is compared as a whole.
 """
 
 import json
@@ -55,6 +55,7 @@ FEATURES = (
     "sampling",
     "sampling with tools",
     "roots",
+    "a task",
 )
 
 # Members whose values are sealed or drawn, and the names that stand for them.
@@ -63,7 +64,13 @@ DRAWN = {
     "nextCursor": "cursor",
     "requestState": "state",
     "elicitationId": "elicitation",
+    "taskId": "task",
 }
+# Members that are lists of such values.
+LISTS = {"taskIds": "taskId"}
+# Members with times, and with the milliseconds for which an ended task is kept.
+TIMES = ("createdAt", "lastUpdatedAt")
+DURATIONS = ("ttl", "ttlMs")
 _ARROWS = {
     ("front", Side.CLIENT): "client --> gateway            ",
     ("front", Side.SERVER): "client <-- gateway            ",
@@ -145,7 +152,11 @@ class DrawnNames:
         if isinstance(value, dict):
             return {key: self.replaced(one, key) for key, one in value.items()}
         if isinstance(value, list):
-            return [self.replaced(one) for one in value]
+            return [self.replaced(one, LISTS.get(member, "")) for one in value]
+        if member in TIMES:
+            return "$time"
+        if member in DURATIONS and value:
+            return "$duration"
         if member == "version" and value == __version__:
             return "$version"
         if isinstance(value, str) and REPOSITORY in value:
