@@ -746,6 +746,7 @@ import sys
 sys.path.insert(0, {tests!r})
 from http_service import FakeService
 from colonnade.transport.http_server.runner import run
+from colonnade.transport.http_server.connection import RunLimits
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.request import Limits
 
@@ -754,6 +755,7 @@ class Service(FakeService):
         print("left", flush=True)
 
 run(HttpApp(Service(), limits=Limits(drain_timeout_s={drain_s})), port=0,
+    run_limits=RunLimits(last_request_timeout_s={last_request_s}),
     started=lambda site: print(site.port, flush=True))
 print("returned", flush=True)
 """
@@ -762,10 +764,11 @@ print("returned", flush=True)
 class Child:
     """Our server in a process of its own."""
 
-    def __init__(self, drain_s: float = 5.0) -> None:
+    def __init__(self, drain_s: float = 5.0, last_request_s: float = 1.0) -> None:
         tests = str(Path(__file__).resolve().parents[2] / "support")
+        program = PROGRAM.format(tests=tests, drain_s=drain_s, last_request_s=last_request_s)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM.format(tests=tests, drain_s=drain_s)],
+            [sys.executable, "-c", program],
             stdout=subprocess.PIPE,
             text=True,
             env=os.environ | {"PYTHONWARNINGS": "error"},
@@ -831,7 +834,7 @@ def test_a_signal_lets_calls_finish_until_the_deadline() -> None:
 
 
 def test_after_a_signal_new_connections_are_refused_and_what_runs_goes_on() -> None:
-    with Child(drain_s=60) as child:
+    with Child(drain_s=3600, last_request_s=3600) as child:
         connection = child.connect()
         child.ask(connection, "wait")
         other = child.connect()

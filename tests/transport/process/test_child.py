@@ -330,13 +330,13 @@ async def test_whoever_drains_waits_for_a_child_that_reads_and_for_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stdio, "DRAIN_BYTES", 100_000)
-    monkeypatch.setattr(child_file, "STALL_S", SHORT_S)
     line = json.dumps({"jsonrpc": "2.0", "method": "x" * 1000}).encode()
     async with child_conversation("says_nothing") as conversation:
         for _ in range(20):
             for _ in range(200):
                 conversation.child.write(line)
             await conversation.child.drain()
+    monkeypatch.setattr(child_file, "STALL_S", SHORT_S)
     async with child_conversation("never_reads") as conversation:
         for _ in range(400):
             conversation.child.write(line)
