@@ -19,11 +19,25 @@ from store.redis_server import redis_server
 PROGRAM = Path(__file__).with_name("refresh_process.py")
 REPLICAS = 3
 START_S = 60.0
+# A machine that needs longer than this to start three processes fails the test.
+MAX_LIFE_S = 200.0
 
 
 async def refresh_once(folder: Path, *, calls: int = 50, life_s: float = 8.0) -> Report:
-    """Call three replicas at once when the token that they share has expired."""
+    """Call three replicas at once when the token that they share has expired. On a busy machine it
+    may expire while they start; then they are started again with a token that lives longer."""
+    while True:
+        report = await _refresh(folder / f"{life_s:g}", calls, life_s)
+        if report is not None:
+            return report
+        life_s *= 4
+        assert life_s < MAX_LIFE_S, "the replicas do not start"
+
+
+async def _refresh(folder: Path, calls: int, life_s: float) -> Report | None:
+    """The report; None if the token has expired before the calls."""
     report = Report("refresh")
+    folder.mkdir()
     with redis_server(folder / "redis") as redis, issuing() as issuer:
         async with serving(issuer, skew_s=0) as upstream:
             browser, store = Browser(), RedisStore(redis.url)
@@ -44,7 +58,8 @@ async def refresh_once(folder: Path, *, calls: int = 50, life_s: float = 8.0) ->
             try:
                 ports = [await _port(process) for process in processes]
                 issuer.tell("life", 3600.0)
-                assert issuer.count("refresh_token") == 0
+                if issuer.count("refresh_token") or time.time() > login.tokens.expires_at:
+                    return None
                 # Not a pause: the token is over when the clock says so.
                 await asyncio.sleep(max(login.tokens.expires_at - time.time(), 0.0) + 0.1)
                 issuer.tell("hold")
