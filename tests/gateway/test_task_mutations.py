@@ -273,7 +273,7 @@ CUTS: dict[str, Cut] = {
     ),
     "what a person has edited of a request": Cut(
         "host/policy/input_review.py",
-        "return _written(reviewed) if is_edited else None",
+        "return None if reviewed is None or reviewed is shown else _written(reviewed)",
         "return None",
         GUARDED,
         "what_a_person_edits_of_a_task",

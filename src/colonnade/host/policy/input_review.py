@@ -289,8 +289,7 @@ class InputReview:
         except DeniedByPerson as denied:
             return denied
         steps.returned(NO_ARGUMENTS)
-        is_edited = reviewed is not None and reviewed is not shown
-        return _written(reviewed) if is_edited else None
+        return None if reviewed is None or reviewed is shown else _written(reviewed)
 
     async def review_task_responses(
         self,

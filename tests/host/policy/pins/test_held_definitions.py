@@ -346,10 +346,10 @@ async def test_a_list_does_not_fail_because_the_inbox_does(
     class Away(MemoryStore):
         is_away = True
 
-        async def get(self, principal: str, name: str) -> bytes | None:
+        async def get(self, principal: str, key: str) -> bytes | None:
             if self.is_away:
                 raise ConnectionLost("the store is away")
-            return await super().get(principal, name)
+            return await super().get(principal, key)
 
     away = Away()
     inbox, server = Inbox(away), Drifting()

@@ -551,8 +551,8 @@ CUTS: dict[str, Cut] = {
     ),
     "held: what has changed again": Cut(
         "host/policy/approvals/inbox.py",
-        "if is_there and there.content == item.content and there.state in",
-        "if is_there and there.state in",
+        "                and there.content == item.content\n",
+        "",
         HELD,
         "has_changed_again",
     ),

@@ -426,8 +426,12 @@ class Inbox:
         while True:
             before = await self.store.get(SERVER_PRINCIPAL, item.key)
             there = _decoded(before)
-            is_there = there is not None and there.deadline > self.clock()
-            if is_there and there.content == item.content and there.state in ("open", "declined"):
+            if (
+                there is not None
+                and there.deadline > self.clock()
+                and there.content == item.content
+                and there.state in ("open", "declined")
+            ):
                 break
             if await self._put(item, before):
                 if there is not None and there.state == "open":
