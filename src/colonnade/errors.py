@@ -36,12 +36,15 @@ class ColonnadeError(Exception):
 
     `server` is the name of the server that the error is about, if any; `hint` says what to do and
     is the end of the message; `status` is the HTTP status of the response behind the error.
+    `public` is what callers on other machines are told instead, if the message has what is for the
+    operator alone: paths and the configuration of this machine.
     """
 
     args: tuple[Any, ...]
     status: int | None = None
     server: str | None = None
     hint: str = ""
+    public: str = ""
 
     def __init__(self, *args: object, server: str | None = None, hint: str = "") -> None:
         super().__init__(*args)
@@ -347,12 +350,15 @@ class Refused(ColonnadeError):
         hint: str = "",
         reason: str = "",
         rule: str = "",
+        public: str = "",
     ) -> None:
         super().__init__(*args, server=server, hint=hint)
         if reason:
             self.reason = reason
         if rule:
             self.rule = rule
+        if public:
+            self.public = public
 
 
 class ToolError(ColonnadeError):

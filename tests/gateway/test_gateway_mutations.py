@@ -101,7 +101,7 @@ CUTS: dict[str, Cut] = {
     ),
     "lists that were read without rules": Cut(
         "host/runtime.py",
-        "                one.forget_lists()  # they were not reviewed\n",
+        "            one.forget_lists()  # they were not reviewed\n",
         "",
         PARITY,
         "before_there_were_rules",
@@ -324,6 +324,34 @@ CUTS: dict[str, Cut] = {
         "        if False:\n",
         ATTACKS,
         "session_of_another_principal",
+    ),
+    "where a rule is written": Cut(
+        "gateway/front.py",
+        "str(error) if is_operator else error.public or _without_output(error)",
+        "str(error) if is_operator else _without_output(error)",
+        "test_policy.py",
+        "not_where_it_is_written",
+    ),
+    "where the rule of a denial is written": Cut(
+        "host/policy/steps.py",
+        'public=f"{what} {decision.public_rule}"',
+        'public=f"{what} {decision.rule}"',
+        "test_policy.py",
+        "not_where_it_is_written",
+    ),
+    "where the rule of an approval is written": Cut(
+        "host/policy/steps.py",
+        "needs an approval ({decision.public_rule})",
+        "needs an approval ({decision.rule})",
+        "test_policy.py",
+        "not_where_it_is_written",
+    ),
+    "where the rule of an outcome that is kept is written": Cut(
+        "gateway/held_calls.py",
+        "message=outcome.sentence, public=outcome.public",
+        "message=outcome.sentence",
+        "test_held_calls.py",
+        "words_for_the_operator",
     ),
 }
 

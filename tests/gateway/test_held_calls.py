@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from colonnade.client.input_callbacks import InputCallbacks
-from colonnade.errors import CannotConnect, RemoteError
-from colonnade.gateway.held_calls import HeldLimits
+from colonnade.errors import CannotConnect, ColonnadeError, Refused, RemoteError
+from colonnade.gateway.held_calls import HeldLimits, describe_outcome, restore_outcome
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import ServerEntry, Settings
 from colonnade.host.policy.rules.rules import Policy
 from colonnade.protocol import types as t
-from colonnade.protocol.methods import Side
+from colonnade.protocol.methods import CALL_TOOL, Side
 from colonnade.testing import Clock
 from colonnade.transport.memory import End, connected_pair, serve_end
 from gateway.recorded import NEW, OLD, Cell, recorded, server_started
@@ -607,3 +607,10 @@ async def test_a_call_that_waits_while_the_policy_changes_is_cancelled() -> None
         while held(cell):
             await asyncio.sleep(0)
         assert made.cancelled == ["ada cancel"]
+
+
+def test_the_outcome_that_is_kept_has_the_words_for_the_operator_and_those_for_others() -> None:
+    refused = Refused("no, by /home/operator/colonnade.toml:3", public="no, by a rule")
+    found = restore_outcome(describe_outcome(refused), CALL_TOOL)
+    assert isinstance(found, ColonnadeError)
+    assert (str(found), found.public) == (str(refused), refused.public)

@@ -175,15 +175,15 @@ CUTS: dict[str, Cut] = {
     ),
     "record of a relayed input request": Cut(
         REVIEW,
-        "                await done(steps.executed(None))\n            steps.returned(result)",
-        "                await steps.executed(None)\n            steps.returned(result)",
+        "        await done(steps.executed(None))\n        return reviewed\n",
+        "        await steps.executed(None)\n        return reviewed\n",
         "test_policy.py",
         "allowed_elicitation",
     ),
     "review of a relayed input request": Cut(
         REVIEW,
         "reviewed = await self._answered(steps, decision, ask)\n",
-        "reviewed = shown\n",
+        "reviewed, _ = shown, ask\n",
         "test_policy.py",
         "has_not_seen or a_person_denies",
     ),
@@ -224,21 +224,18 @@ CUTS: dict[str, Cut] = {
     ),
     "rules of a relayed response": Cut(
         REVIEW,
-        "            steps = self._proposed(entry, context, input_request)\n"
-        "            with _recorded(steps):\n"
-        "                decision = self._not_denied(entry, steps)\n",
-        "            steps = self._proposed(entry, context, input_request)\n"
-        "            with _recorded(steps):\n"
-        "                decision = self._decisions.decide(steps.request)\n",
+        "        with _recorded(steps):\n            decision = self._not_denied(entry, steps)\n",
+        "        with _recorded(steps):\n"
+        "            decision = self._decisions.decide(steps.request)\n",
         "test_policy.py",
         "deny_between_two_rounds",
     ),
     "review of an input request of a task": Cut(
         REVIEW,
-        "if steps.request.method in REVIEWED_METHODS:  # the client",
-        "if False:  # the client",
+        "            if input_request.kind.method in REVIEWED_METHODS:\n",
+        "            if False:\n",
         "test_task_policy.py",
-        "sampling_of_a_task",
+        "result_before_the_server",
     ),
     "consent of the round before": Cut(
         "host/policy/admission.py",

@@ -17,6 +17,7 @@ from colonnade.host.policy.audit.log import AuditLog
 from colonnade.host.policy.containment import CONTAINED_KEY
 from colonnade.protocol import types as t
 from gateway.rounds import Rounds, text
+from gateway.served import served
 from host.audited import opened
 from live import live
 
@@ -92,6 +93,30 @@ async def test_a_denied_tool_is_as_unknown_to_a_client_as_one_that_does_not_exis
         denied = await error_of(client, "shop__erase")
         assert denied == await error_of(client, "shop__qzqzq")
         assert (await client.call_tool("shop__price", {"item": "tea"})).text == "tea: 3"
+
+
+PLACE = "/home/operator/colonnade.toml:14:1"
+
+
+@pytest.mark.parametrize("name", ["", "no tea"])
+@pytest.mark.parametrize("action", ["deny", "ask"])
+@pytest.mark.parametrize(("client_revision", "server_revision"), CELLS)
+@live
+async def test_a_remote_caller_is_told_the_name_of_a_rule_and_not_where_it_is_written(
+    client_revision: str, server_revision: str, action: Literal["deny", "ask"], name: str
+) -> None:
+    rule = Rule(action, tools="shop__price", arguments={"item": "tea"}, name=name, place=PLACE)
+    policy = Policy([rule], default="allow")
+    async with hosted(shop(), server_revision, policy) as host, served(Gateway(host)) as url:
+        async with connect(url, revision=client_revision) as client:
+            result = await client.call_tool("shop__price", {"item": "tea"})
+        assert result.is_error
+        assert "operator" not in str(result)
+        assert "colonnade.toml" not in str(result)
+        assert (f"rule {name!r}" if name else "a rule") in result.text
+        async with connect(Gateway(host), revision=client_revision) as client:
+            result = await client.call_tool("shop__price", {"item": "tea"})
+        assert PLACE in result.text
 
 
 @pytest.mark.parametrize(("client_revision", "server_revision"), CELLS)

@@ -231,7 +231,7 @@ CUTS: dict[str, Cut] = {
     ),
     "input requests of a task": Cut(
         GUARD,
-        "                await self._input.review_task(server.entry, context, result)\n",
+        "                result = await self._input.review_task(server.entry, context, result)\n",
         "                pass\n",
         GUARDED,
         "denied_input",
@@ -263,6 +263,41 @@ CUTS: dict[str, Cut] = {
         "if False and contain is not None and message is not None:",
         GUARDED,
         "hidden_text",
+    ),
+    "review of responses": Cut(
+        "host/router.py",
+        "                if method == UPDATE_TASK:\n",
+        "                if False:\n",
+        GUARDED,
+        "result_before_the_server",
+    ),
+    "what a person has edited of a request": Cut(
+        "host/policy/input_review.py",
+        "return None if reviewed is None or reviewed is shown else _written(reviewed)",
+        "return None",
+        GUARDED,
+        "what_a_person_edits_of_a_task",
+    ),
+    "a denial of a request": Cut(
+        "host/policy/input_review.py",
+        "        except DeniedByPerson as denied:\n            return denied\n",
+        "        except DeniedByPerson:\n            raise\n",
+        GUARDED,
+        "asked_about_once_and_not_shown",
+    ),
+    "reads at once": Cut(
+        "host/policy/input_review.py",
+        "            async with lock:",
+        "            if lock:",
+        GUARDED,
+        "at_once_ask_once",
+    ),
+    "the request before its response": Cut(
+        "host/policy/input_review.py",
+        "        await self.review_task(entry, context, replace(state, input_requests=asked))\n",
+        "",
+        GUARDED,
+        "not_shown_before_its_response",
     ),
 }
 

@@ -1,5 +1,6 @@
 """The policy of a host holds for tasks that cross a gateway."""
 
+import asyncio
 from typing import Any, cast
 
 import pytest
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 from colonnade import Context, Policy, RemoteError, Rule
 from colonnade.client.client import Client
 from colonnade.client.input_callbacks import InputCallbacks
+from colonnade.gateway.tasks import GatewayTasks
 from colonnade.host.policy.approvals.inbox import Inbox, InboxAnswer, InboxItem
 from colonnade.protocol import types as t
 from colonnade.protocol.json_checks import has_duplicate_members
@@ -85,37 +87,229 @@ async def test_an_input_request_of_a_task_is_asked_about_once() -> None:
         assert seen == ["elicitation/create"]
 
 
-@live
-async def test_sampling_of_a_task_that_needs_a_review_is_refused() -> None:
-    """The client answers it in a request about the task, and no person would see the result."""
-    press, seen = Press(), list[str]()
+def rhyming() -> Press:
+    """A server with a task that samples, and one that asks for roots."""
+    press = Press()
 
     @press.server.tool(task=True)
     async def rhyme(ctx: Context) -> str:
         return (await ctx.sample("Rhyme on plum.", max_tokens=9)).text
 
-    def on_item(item: InboxItem) -> InboxAnswer:
-        seen.append(item.kind)
-        return InboxAnswer(action="accept")
+    @press.server.tool(task=True)
+    async def look(ctx: Context) -> str:
+        return str([root.uri for root in await ctx.roots()])
 
-    inbox = Inbox(on_item=on_item)
-    async with recorded(
-        press.server, upstream=NEW, downstream=NEW, policy=ALLOW, inbox=inbox, sampling=True
-    ) as cell:
-        answers = InputCallbacks(on_sample=lambda _: "Gum.")
-        client = await cell.connect(answers, principal="ada", tasks=True)
-        await client.start_task("s__rhyme")
-        given, _ = ids_of(cell)
-        words, status = "", ""
-        while not words and status != "input_required":
-            try:
-                state: Any = await client.ask("tasks/get", t.ExtGetTaskRequestParams(task_id=given))
-                status = state.status
-            except RemoteError as error:
-                words = error.message
-        assert "no person can see" in words
+    return press
+
+
+class Reader:
+    """A person who answers each item with one answer, by its kind, and what was shown."""
+
+    def __init__(self, **answers: InboxAnswer) -> None:
+        self.answers = answers
+        self.shown: list[tuple[str, str]] = []
+        self.inbox = Inbox(on_item=self._on_item)
+
+    def _on_item(self, item: InboxItem) -> InboxAnswer:
+        self.shown.append((item.kind, item.content))
+        return self.answers.get(item.kind, InboxAnswer(action="accept"))
+
+    @property
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.shown]
+
+
+async def asked(client: Client, id: str) -> dict[str, Any]:
+    """The input requests of a task, once it has some."""
+    while True:
+        state: Any = await client.ask("tasks/get", t.ExtGetTaskRequestParams(task_id=id))
+        if state.input_requests:
+            return dict(state.input_requests)
+
+
+async def sampling_task(cell: Cell, tool: str = "s__rhyme") -> tuple[Client, str]:
+    answers = InputCallbacks(on_sample=lambda _: "Gum.", roots=lambda: [t.Root(uri="file:///a")])
+    client = await cell.connect(answers, principal="ada", tasks=True)
+    await client.start_task(tool)
+    return client, ids_of(cell)[0]
+
+
+SAMPLED = Raw(
+    b'{"role":"assistant","model":"m","content":{"type":"text","text":"Gum."},'
+    b'"stopReason":"endTurn"}'
+)
+
+
+def update(id: str, key: str, response: Raw = SAMPLED) -> t.ExtUpdateTaskRequestParams:
+    return t.ExtUpdateTaskRequestParams(task_id=id, input_responses={key: response})
+
+
+def under_review(person: Reader, **options: Any) -> Any:
+    policy = options.pop("policy", ALLOW)
+    return recorded(
+        rhyming().server,
+        upstream=NEW,
+        downstream=NEW,
+        policy=policy,
+        inbox=person.inbox,
+        sampling=True,
+        roots="caller",
+        **options,
+    )
+
+
+@live
+async def test_sampling_of_a_task_is_shown_before_the_client_and_its_result_before_the_server() -> (
+    None
+):
+    person = Reader()
+    async with under_review(person) as cell:
+        client, id = await sampling_task(cell)
+        (key,) = await asked(client, id)
+        assert person.kinds == ["sampling"]
+        await asked(client, id)
+        assert person.kinds == ["sampling"]  # once, however often it is read
+        await client.ask("tasks/update", update(id, key))
+        assert person.kinds == ["sampling", "sampling_result"]
+        assert "Gum." in person.shown[1][1]
+        (sent,) = cell.server_wire.said(Side.CLIENT, "tasks/update")
+        assert sent["inputResponses"][key]["content"]["text"] == "Gum."
+
+
+@live
+async def test_what_a_person_edits_of_a_task_is_what_the_client_and_the_server_get() -> None:
+    edited = (
+        '{"messages":[{"role":"user","content":{"type":"text","text":"Rhyme on fig."}}],'
+        '"maxTokens":9}'
+    )
+    person = Reader(
+        sampling=InboxAnswer(action="accept", content=edited),
+        sampling_result=InboxAnswer(
+            action="accept", content=bytes(SAMPLED).decode().replace("Gum.", "Twig.")
+        ),
+    )
+    async with under_review(person) as cell:
+        client, id = await sampling_task(cell)
+        (key,) = await asked(client, id)
+        (key,) = await asked(client, id)
         assert "plum" not in encode(cell.client_wire.frames).decode()
-    assert seen == []
+        assert "Rhyme on fig." in encode(cell.client_wire.frames).decode()
+        await client.ask("tasks/update", update(id, key))
+        (sent,) = cell.server_wire.said(Side.CLIENT, "tasks/update")
+        assert sent["inputResponses"][key]["content"]["text"] == "Twig."
+
+
+@live
+async def test_a_task_gets_no_result_that_a_person_denies() -> None:
+    person = Reader(sampling_result=InboxAnswer(action="decline"))
+    async with under_review(person) as cell:
+        client, id = await sampling_task(cell)
+        (key,) = await asked(client, id)
+        with pytest.raises(RemoteError, match="the user denied it"):
+            await client.ask("tasks/update", update(id, key))
+        assert cell.server_wire.said(Side.CLIENT, "tasks/update") == []
+
+
+@live
+async def test_a_denied_request_of_a_task_is_asked_about_once_and_not_shown() -> None:
+    person = Reader(sampling=InboxAnswer(action="decline"))
+    async with under_review(person) as cell:
+        client, id = await sampling_task(cell)
+        words, denied = "", 0
+        while denied < 3:
+            try:
+                await client.ask("tasks/get", t.ExtGetTaskRequestParams(task_id=id))
+            except RemoteError as error:
+                words, denied = error.message, denied + 1
+        assert "the user denied it" in words
+        assert person.kinds == ["sampling"]
+        assert "plum" not in encode(cell.client_wire.frames).decode()
+        with pytest.raises(RemoteError, match="the user denied it"):
+            await client.ask("tasks/update", update(id, "any"))  # of unknown keys nothing is sent
+        assert cell.server_wire.said(Side.CLIENT, "tasks/update") == []
+        await client.ask("tasks/cancel", t.ExtCancelTaskRequestParams(task_id=id))
+
+
+@live
+async def test_the_roots_of_a_task_are_shown_before_the_server_sees_them() -> None:
+    some = InboxAnswer(action="accept", content='{"roots":[{"uri":"file:///a"}]}')
+    person = Reader(roots=some)
+    async with under_review(person) as cell:
+        client, id = await sampling_task(cell, "s__look")
+        (key,) = await asked(client, id)
+        assert person.kinds == []
+        given = Raw(b'{"roots":[{"uri":"file:///a"},{"uri":"file:///b"}]}')
+        await client.ask("tasks/update", update(id, key, given))
+        assert person.kinds == ["roots"]
+        (sent,) = cell.server_wire.said(Side.CLIENT, "tasks/update")
+        assert sent["inputResponses"][key] == {"roots": [{"uri": "file:///a"}]}
+
+
+@live
+async def test_a_result_that_does_not_fit_the_request_of_a_task_is_refused() -> None:
+    person = Reader()
+    async with under_review(person) as cell:
+        client, id = await sampling_task(cell)
+        (key,) = await asked(client, id)
+        with pytest.raises(RemoteError):
+            await client.ask("tasks/update", update(id, key, Raw(b'{"action":"accept"}')))
+        assert cell.server_wire.said(Side.CLIENT, "tasks/update") == []
+
+
+@live
+async def test_sampling_of_a_task_that_a_rule_allows_is_not_shown_to_a_person() -> None:
+    person = Reader()
+    policy = Policy([Rule("allow", requests="sampling")], default="allow")
+    async with under_review(person, policy=policy) as cell:
+        client, id = await sampling_task(cell)
+        (key,) = await asked(client, id)
+        await client.ask("tasks/update", update(id, key))
+        assert person.kinds == []
+        assert len(cell.server_wire.said(Side.CLIENT, "tasks/update")) == 1
+
+
+@live
+async def test_several_reads_of_a_task_at_once_ask_once() -> None:
+    person = Reader()
+    async with under_review(person) as cell:
+        client, id = await sampling_task(cell)
+        await asyncio.gather(*(asked(client, id) for _ in range(4)))
+        assert person.kinds == ["sampling"]
+
+
+@live
+async def test_a_response_to_what_was_not_shown_before_its_response_is_not_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The guard does not depend on the gateway, which reads the state of a task first."""
+
+    async def without_check(_: Any, request: Any, id: str) -> Any:
+        return request.exchange
+
+    person = Reader(sampling=InboxAnswer(action="decline"))
+    allow = Policy([Rule("allow", requests="sampling")], default="allow")
+    async with under_review(person, policy=allow) as cell:
+        client, id = await sampling_task(cell)
+        (key,) = await asked(client, id)
+        cell.host._own_policy = ALLOW
+        await cell.host.reload(cell.entries)
+        monkeypatch.setattr(GatewayTasks, "_with_asked_responses", without_check)
+        with pytest.raises(RemoteError, match="the user denied it"):
+            await client.ask("tasks/update", update(id, key))
+        assert person.kinds == ["sampling"]
+        assert cell.server_wire.said(Side.CLIENT, "tasks/update") == []
+
+
+@live
+async def test_sampling_of_a_task_without_a_person_to_ask_is_refused() -> None:
+    policy = Policy([Rule("ask", requests="sampling")], default="allow")
+    async with recorded(
+        rhyming().server, upstream=NEW, downstream=NEW, policy=policy, sampling=True
+    ) as cell:
+        client, id = await sampling_task(cell)
+        with pytest.raises(RemoteError, match="no way to ask"):
+            await asked(client, id)
+        assert "plum" not in encode(cell.client_wire.frames).decode()
 
 
 def texts(value: Any) -> str:

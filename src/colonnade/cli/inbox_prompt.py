@@ -27,6 +27,8 @@ from colonnade.host.input_requests import HostInputRequest
 from colonnade.host.policy.approvals.approvals import Approvals
 from colonnade.host.policy.approvals.inbox import Inbox, InboxAnswer, InboxItem, RememberScope
 from colonnade.host.policy.approvals.remembered import RememberedRules
+from colonnade.host.policy.pins.definitions import differing_lines
+from colonnade.host.policy.pins.held_definitions import shown_definitions
 from colonnade.host.policy.request import Consent, Decision, PolicyRequest, RuleSet
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
@@ -128,6 +130,10 @@ def title_of(item: InboxItem) -> str:
     if item.kind == "approval":
         line = "  ".join(argument_lines(item.content))
         return cut(f"{one_line(item.name or item.method)}  {line}".rstrip(), MAX_LABEL)
+    if item.kind == "definitions":
+        first, *rest = map(one_line, item.changes or ("",))
+        more = f"; and {len(rest)} more" if rest else ""
+        return cut(f"{one_line(item.server)}: {cut(first, MAX_LABEL - 20)}{more}", MAX_LABEL)
     message = _member(item.content, "message")
     words = f": {one_line(message)}" if message else ""
     return cut(f"{item.kind.replace('_', ' ')} for {asker_of(item)}{words}", MAX_LABEL)
@@ -159,6 +165,8 @@ class ItemPrompt:
                 return await self._elicitation(item)
             if item.kind == "roots":
                 return await self._roots(item)
+            if item.kind == "definitions":
+                return await self._definitions(item)
             return await self._sampling(item)
         except InputEnded:
             return None
@@ -176,6 +184,8 @@ class ItemPrompt:
             self._show_sampling_result(item, item.content)
         elif item.kind == "roots":
             self._show_roots(item)
+        elif item.kind == "definitions":
+            self._show_definitions(item, MAX_SHOWN)
         else:
             self._note(f"{self._terminal.emphasis(title_of(item))}\n")
             url = _member(item.content, "url")
@@ -184,6 +194,9 @@ class ItemPrompt:
 
     def show_whole(self, item: InboxItem) -> None:
         """Show everything that an item has: all of its arguments, and the definition."""
+        if item.kind == "definitions":
+            self._show_definitions(item, None)
+            return
         lines = argument_lines(item.content)
         self._note(indent("\n".join(lines)) if lines else "  (no arguments)\n")
         if item.meta:
@@ -278,6 +291,41 @@ class ItemPrompt:
                 chosen = [roots[int(one) - 1] for one in numbers]
                 content = encode(t.ListRootsResult(roots=chosen)).decode()
                 return InboxAnswer(action="accept", content=content)
+        return InboxAnswer(action="decline")
+
+    # ------------------------------------------------------------ definitions
+
+    def _show_definitions(self, item: InboxItem, most: int | None) -> None:
+        """Show definitions that are held, each compared with the accepted one; the first `most`
+        characters."""
+        server = one_line(item.server)
+        self._note(f"{self._terminal.emphasis(f'{server} has definitions that are not used:')}\n")
+        shown = shown_definitions(item)
+        text = "\n".join(
+            line
+            for one in shown.definitions
+            for line in (
+                f"{one.item.subject}: {one.item.reason}",
+                *(f"  {line}" for line in differing_lines(one.before, one.text)),
+            )
+        )
+        self._note(indent(text if most is None else text[:most]))
+        if most is not None and len(text) > most:
+            left = len(text) - most
+            self._note(f"  (and {left} more characters; type show to see them)\n")
+        if shown.left_off:
+            self._note(f"  ({shown.left_off} more are shown when these are accepted)\n")
+
+    async def _definitions(self, item: InboxItem) -> InboxAnswer:
+        self.show(item)
+        for _ in range(MAX_TRIES):
+            choice = await self._choice("  accept them, for all calls? yes, no or show [no] ")
+            if choice in SHOW:
+                self.show_whole(item)
+            elif choice in YES:
+                return InboxAnswer(action="accept")
+            elif choice in NO:
+                break
         return InboxAnswer(action="decline")
 
     # ------------------------------------------------------------ sampling
@@ -502,7 +550,9 @@ class TerminalApprovals(Approvals):
         if terminal.can_ask:
             self.inbox.attach(self._on_item)
 
-    async def _on_item(self, item: InboxItem) -> InboxAnswer:
+    async def _on_item(self, item: InboxItem) -> InboxAnswer | None:
+        if item.kind == "definitions":  # of no call: the user may be typing something else
+            return None
         async with self._one_at_a_time:
             return await self._prompt.ask(item) or InboxAnswer(action="decline")
 

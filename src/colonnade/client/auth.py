@@ -124,10 +124,18 @@ def storage_folder() -> Path:
     return folder
 
 
+def make_private_folder(folder: Path) -> None:
+    """Make a folder that only the user can use, and each missing one above it: the umask must not
+    let others replace what is in them. Raises `OSError`."""
+    missing = [folder, *folder.parents]
+    for one in reversed([each for each in missing if not each.exists()]):
+        one.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+
+
 def write_private(path: Path, data: bytes) -> None:
     """Write a file that only the user may read, in a folder that is private from then on; other
     processes see all of it or nothing. Raises `OSError`."""
-    path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     if sys.platform != "win32":
         path.parent.chmod(_FOLDER_MODE)
     made, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
@@ -147,7 +155,7 @@ def machine_key(folder: Path) -> bytes:
     may read. Creates the folder, and makes it private. Raises `Refused`."""
     with _key_lock:
         try:
-            folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            make_private_folder(folder)
             if sys.platform != "win32" and folder.stat().st_mode & _OTHERS:
                 folder.chmod(_FOLDER_MODE)
         except OSError as error:

@@ -167,9 +167,10 @@ class GatewayFront:
         """The response for an error of the gateway itself: the server cannot be reached, did not
         respond, or a middleware refuses. A model can read the result of a tool."""
         log.info("%s of %r failed: %s", request.method, request.principal, error)
-        # What a server has printed is for its operator, who is the only caller on stdio.
+        # What a server has printed and where a rule is written are for the operator, who is the
+        # only caller on stdio.
         is_operator = request.callers is Callers.SINGLE
-        message = str(error) if is_operator else _without_output(error)
+        message = str(error) if is_operator else error.public or _without_output(error)
         if request.exchange.method.params is t.CallToolRequestParams:
             return request.exchange.settle(error_result(message))
         raise Fault(FaultKind.INTERNAL, message) from error

@@ -100,6 +100,7 @@ class HeldOutcome(Struct, frozen=True, omit_defaults=True):
     message: str = ""
     data: Raw = Raw(b"")
     server: str = ""
+    public: str = ""
 
 
 def describe_outcome(outcome: t.ProtocolType | Exception) -> HeldOutcome:
@@ -114,7 +115,9 @@ def describe_outcome(outcome: t.ProtocolType | Exception) -> HeldOutcome:
         return HeldOutcome(code=outcome.code, message=outcome.message, data=data, server=server)
     if isinstance(outcome, Fault):
         return HeldOutcome(fault=outcome.kind.name, message=outcome.message)
-    return HeldOutcome(message=getattr(outcome, "sentence", INTERRUPTED))
+    if isinstance(outcome, ColonnadeError):
+        return HeldOutcome(message=outcome.sentence, public=outcome.public)
+    return HeldOutcome(message=INTERRUPTED)
 
 
 def restore_outcome(outcome: HeldOutcome, method: Method) -> t.ProtocolType | ColonnadeError:
@@ -129,7 +132,9 @@ def restore_outcome(outcome: HeldOutcome, method: Method) -> t.ProtocolType | Co
         return error
     if outcome.fault:
         return Fault(getattr(FaultKind, outcome.fault), outcome.message)
-    return ConnectionLost(outcome.message)
+    lost = ConnectionLost(outcome.message)
+    lost.public = outcome.public
+    return lost
 
 
 # ---------------------------------------------------------------- one call

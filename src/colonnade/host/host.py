@@ -3,6 +3,7 @@
 Rules: requests are in `requests`; here are the servers, their configuration and their status.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -14,12 +15,11 @@ from msgspec.structs import replace
 from colonnade.client.connect import Target, client_info
 from colonnade.errors import ColonnadeError, Fault, LocalProtocolError
 from colonnade.host.caller import HostCaller
-from colonnade.host.config.inline import configured, is_broken, must_wait, unused_tables
+from colonnade.host.config.inline import configured, has_parts, is_broken
 from colonnade.host.config.settings import (
     Config,
     GatewaySettings,
     HostProblem,
-    PinsTable,
     ServerEntry,
 )
 from colonnade.host.input_requests import InputRequestHandler, OnInputRequest
@@ -40,7 +40,8 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.credentials import UpstreamCredentials
     from colonnade.host.policy.approvals.inbox import Inbox
     from colonnade.host.policy.containment import Containment
-    from colonnade.host.policy.guard import PolicyGuard
+    from colonnade.host.policy.parts import PolicyParts
+    from colonnade.host.policy.pins.definitions import ItemKind
     from colonnade.host.policy.pins.pins import PinnedServer, Pins
     from colonnade.host.policy.pins.records import HeldItem
     from colonnade.host.policy.request import Approver, AuditSink, RuleSet
@@ -103,32 +104,17 @@ class Host(HostRequests):
         # The last configuration that was valid.
         self._valid: Config = configured(servers)
         self._exit_stack = AsyncExitStack()
+        self._reloading = asyncio.Lock()
         self._telemetry = self._watched(telemetry) if telemetry is not False else None
         self._own_policy = policy
-        # What is in force of the tables of files; a part that this program has given is instead.
-        self._has_own_audit = audit is not None
-        self._has_own_inbox = inbox is not None
-        self._started: Config = self._valid
-        self._unused: list[HostProblem] = []
+        self._has_callback = on_input_request is not None
+        self._given = (pins, audit, inbox, containment)
         policy = self._combined(self._valid)
-        if audit is None and self._valid.audit is not None:
-            from colonnade.host.policy.audit.log import open_audit_log  # on use
-
-            audit = open_audit_log(self._valid.audit)
-        if audit is not None:
-            self._exit_stack.push_async_callback(audit.close)
-        self._approver = self._make_approver(
-            inbox if inbox is not None else self._configured_inbox()
-        )
-        guard = _guard(self._valid, policy, pins, audit, self._approver, containment)
-        if guard is not None and guard.pins is not None:
-            self._exit_stack.push_async_callback(guard.pins.pins.close)
-        in_inbox = False
-        if on_input_request is None and self._approver is not None:
-            in_inbox, on_input_request = True, self._approver.answer_input
-        input_requests = InputRequestHandler(on_input_request)
-        if in_inbox and guard is not None:
-            guard.answer_forms_of(input_requests.peer, input_requests.peer_with_logs)
+        # None while there are no parts, so that they are imported if they are needed.
+        self._parts: PolicyParts | None = None
+        if any(one is not None for one in (policy, *self._given)) or has_parts(self._valid):
+            self._parts = self._make_parts(self._valid, policy)
+        input_requests = self._input_handler(on_input_request)
         runtime = HostRuntime(
             self._valid,
             input_requests,
@@ -139,9 +125,11 @@ class Host(HostRequests):
             upstream=upstream,
             info=client_info(name, version, title),
             telemetry=telemetry,
-            guard=guard,
+            guard=self._parts.guard if self._parts is not None else None,
         )
         super().__init__(runtime, store)
+        self._exit_stack.push_async_callback(self._close_parts)
+        self._show_held_definitions()
         self._is_entered = False
 
     @classmethod
@@ -245,46 +233,54 @@ class Host(HostRequests):
 
             listener = AppListener(telemetry.metrics_app, telemetry.metrics_address)
             await self._exit_stack.enter_async_context(listener)
-        await self._serve_inbox()
+        if self._parts is not None:
+            await self._parts.serve()
         return self
 
-    def _make_approver(self, inbox: "Inbox | Approver | None") -> "Approver | None":
-        """What asks the people behind an inbox."""
-        if inbox is None:
-            return None
-        from colonnade.host.policy.approvals.inbox import Inbox
+    # ------------------------------------------------------------ parts of the guard
 
-        if not isinstance(inbox, Inbox):
-            return inbox
-        from colonnade.host.policy.approvals.approvals import Approvals
+    def _make_parts(self, config: Config, rules: "RuleSet | None") -> "PolicyParts":
+        from colonnade.host.policy.parts import GivenParts, PolicyParts  # on use
 
-        approvals = Approvals(inbox)
-        self._exit_stack.callback(approvals.close)
-        return approvals
+        return PolicyParts(GivenParts(*self._given), config, rules)
 
-    def _configured_inbox(self) -> "Inbox | None":
-        """The inbox of `[approvals]`, which this host closes."""
-        if self._valid.approvals is None:
-            return None
-        from colonnade.host.policy.approvals.config import make_inbox
+    async def _close_parts(self) -> None:
+        if self._parts is not None:
+            await self._parts.close()
 
-        inbox = make_inbox(self._valid.approvals)
-        self._exit_stack.push_async_callback(inbox.store.close)
-        self._exit_stack.push_async_callback(inbox.close)
-        return inbox
+    def _input_handler(self, on_input_request: OnInputRequest | None = None) -> InputRequestHandler:
+        """What answers input requests: the callback, or without one the inbox."""
+        parts = self._parts
+        if on_input_request is not None or parts is None or parts.approver is None:
+            return InputRequestHandler(on_input_request)
+        handler = InputRequestHandler(parts.approver.answer_input)
+        if parts.guard is not None:
+            parts.guard.answer_forms_of(handler.peer, handler.peer_with_logs)
+        return handler
 
-    async def _serve_inbox(self) -> None:
-        """Serve the control socket of the inbox, if it wants one."""
-        if self._approver is None:
+    def _show_held_definitions(self) -> None:
+        """Show definitions that are held in the inbox, if there are pins and an inbox."""
+        guard, parts = self._runtime.guard, self._parts
+        if guard is None or guard.pins is None or parts is None:
             return
-        from colonnade.host.policy.approvals.approvals import Approvals
+        pins, runtime, approvals = guard.pins, self._runtime, parts.approvals
+        if pins.held_definitions is not None:
+            pins.held_definitions.close()
+            pins.held_definitions = None
+        if approvals is None:
+            return
+        from colonnade.host.policy.items import KINDS  # on use
+        from colonnade.host.policy.pins.held_definitions import HeldDefinitions
 
-        approver = self._approver
-        if isinstance(approver, Approvals) and approver.inbox.socket:
-            from colonnade.host.policy.approvals.control import ControlServer
+        def has_server(key: str, identity: str) -> bool:
+            server = runtime.generation.servers.get(key)
+            return server is not None and pins.server(server).identity == identity
 
-            server = ControlServer(approver.inbox, approver.remembered)
-            await self._exit_stack.enter_async_context(server)
+        def accepted(key: str, kind: "ItemKind") -> None:
+            runtime.definitions_accepted(key, None if kind == "instructions" else KINDS[kind])
+
+        pins.held_definitions = HeldDefinitions(pins.pins, approvals.inbox, has_server, accepted)
+        self._exit_stack.callback(pins.held_definitions.close)
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -501,9 +497,9 @@ class Host(HostRequests):
     ) -> None:
         """Use other servers from now on; without an argument, read the files of `from_config`
         again. Servers with an unchanged entry go on; the others are stopped after their calls in
-        flight. A file that cannot be read any more changes nothing but `problems`. An audit log, an
-        inbox and pins that are new need a restart: `problems` says so, and if they are required,
-        calls are refused until then."""
+        flight. A file that cannot be read any more changes nothing but `problems`. Rules, pins, the
+        audit log and the inbox of files are in force when this returns; for pins or an inbox that
+        is new, all servers are connected anew."""
         if servers is not None:
             config = self._valid = configured(servers)
         elif self._read is None:
@@ -522,32 +518,29 @@ class Host(HostRequests):
                 )
             else:
                 self._valid = config
-        guard = self._runtime.guard
-        if guard is not None and guard.pins is not None and config.pins is not None:
-            guard.pins.use(config.pins)
-        self._use(config)
+        async with self._reloading:
+            await self._use(config)
 
-    def _use(self, config: Config) -> None:
-        """Use another configuration, as far as that is possible without a restart."""
-        rules, guard = self._combined(config), self._runtime.guard
-        has_pins = guard is not None and guard.pins is not None
-        tables = replace(
-            config,
-            audit=None if self._has_own_audit else config.audit,
-            approvals=None if self._has_own_inbox else config.approvals,
-        )
-        is_guarded = guard is not None or rules is not None
-        unused = unused_tables(tables, self._started, has_pins=has_pins, is_guarded=is_guarded)
-        for one in unused:
-            if one not in self._unused:
+    async def _use(self, config: Config) -> None:
+        """Use another configuration: rules, parts of the guard, and servers."""
+        self._runtime.check_open()
+        rules, problems, renews = self._combined(config), config.problems, False
+        if self._parts is None and (rules is not None or has_parts(config)):
+            self._parts = self._make_parts(Config(entries={}), None)
+            if self._is_entered:
+                await self._parts.serve()
+        if self._parts is not None:
+            approver = self._parts.approver
+            more, renews = await self._parts.reload(config, rules)
+            for one in more:
                 log.warning("%s", one)
-        self._unused = unused
-        if table := must_wait(tables, self._started, has_pins=has_pins):
-            from colonnade.host.policy.rules.rules import CombinedPolicy, denial_of_calls
-
-            denial = denial_of_calls(f"{table} is required and needs a restart of the host")
-            rules = denial if rules is None else CombinedPolicy([rules, denial])
-        self._runtime.reload(replace(config, problems=(*config.problems, *unused)), rules)
+            problems = (*problems, *more)
+            if self._runtime.guard is None and self._parts.guard is not None:
+                self._runtime.use_guard(self._parts.guard)
+            if self._parts.approver is not approver and not self._has_callback:
+                self._runtime.input_requests = self._input_handler()
+            self._show_held_definitions()
+        self._runtime.reload(replace(config, problems=problems), rules, renews=renews)
 
     def _combined(self, config: Config) -> "RuleSet | None":
         """The rules of this program and those of the files: the strictest decision counts."""
@@ -563,30 +556,3 @@ class Host(HostRequests):
         Ends when the returned function is called. With `all_callers`, as a gateway needs it, also
         for servers that the policy hides from this program."""
         return self._runtime.watch(callback, all_callers=all_callers)
-
-
-def _guard(
-    config: Config,
-    policy: "RuleSet | None",
-    pins: "Pins | None",
-    audit: "AuditSink | None",
-    inbox: "Approver | None",
-    containment: "Containment | None",
-) -> "PolicyGuard | None":
-    """The guard with these parts; None if there are none. The settings of a single server may ask
-    for pins or containment, and with any other part hidden text is contained."""
-    every = [one.settings for one in config.entries.values()]
-    table = config.pins
-    if pins is None and (table or any(one.pins not in (None, "off") for one in every)):
-        from colonnade.host.policy.pins.pins import Pins
-
-        table = table or PinsTable(mode="off")
-        pins = Pins(mode=table.mode, first=table.first)
-    is_bare = all(one is None for one in (policy, pins, audit, inbox, containment))
-    if is_bare and all(one.contain in (None, "off") for one in every):
-        return None
-    from colonnade.host.policy.containment import Containment
-    from colonnade.host.policy.guard import PolicyGuard
-
-    containment = containment or Containment("off" if is_bare else "neutralise")
-    return PolicyGuard(policy, pins, audit, inbox, containment)

@@ -205,7 +205,8 @@ CALL = "tools/call"
 GET_PROMPT = "prompts/get"
 COMPLETE = "completion/complete"
 GET_TASK = "tasks/get"
-TASK_METHODS = (GET_TASK, "tasks/update", "tasks/cancel", "tasks/result")
+UPDATE_TASK = "tasks/update"
+TASK_METHODS = (GET_TASK, UPDATE_TASK, "tasks/cancel", "tasks/result")
 SUBSCRIBE = "resources/subscribe"
 # Logins of its caller that one request waits for: a login, and a step-up.
 MAX_CONNECTS = 2
@@ -502,7 +503,11 @@ class HostRouter:
             item = guard.named_item(method, "tool", target.tool, server, NOTHING)
 
             def send(before_send: BeforeSend) -> Awaitable[t.ProtocolType]:
-                return task.send(before_send, guard.contain(server.key))
+                contain = guard.contain(server.key)
+                if method == UPDATE_TASK:
+                    review = partial(guard.review_task_responses, server.entry, request)
+                    return task.send_reviewed(before_send, contain, review)
+                return task.send(before_send, contain)
 
             result, untouched = await guard.run(request, server, item, send, unknown_task)
             return HostResult(task.with_id(result), untouched=untouched)

@@ -405,7 +405,9 @@ class HostRuntime:
 
     # ------------------------------------------------------------ generations
 
-    def _build(self, config: Config, before: Generation | None) -> Generation:
+    def _build(
+        self, config: Config, before: Generation | None, *, renews: bool = False
+    ) -> Generation:
         enabled = {key: one for key, one in config.entries.items() if one.settings.enabled}
         claims = NameClaims((key, entry.settings) for key, entry in enabled.items())
         servers: dict[str, HostedServer] = {}
@@ -414,7 +416,7 @@ class HostRuntime:
             aliases = {alias: own for alias, (of, own) in claims.aliases.items() if of == key}
             claim = NameClaim(namespace, aliases, self.name_limit)
             old = before.servers.get(key) if before is not None else None
-            if old is not None and _is_same(old, entry, claim):
+            if old is not None and not renews and _is_same(old, entry, claim):
                 old.entry = entry  # its place in the file may have changed
                 servers[key] = old
             else:
@@ -520,20 +522,16 @@ class HostRuntime:
 
     def _set_rules(self, rules: "RuleSet | None") -> bool:
         """Use another policy from now on; whether it is another."""
-        if self.guard is None:
-            if rules is None:
-                return False
-            from colonnade.host.policy.containment import Containment
-            from colonnade.host.policy.guard import PolicyGuard
+        return self.guard is not None and self.guard.set_rules(rules)
 
-            # As a host that starts with rules.
-            self.guard = PolicyGuard(containment=Containment("neutralise"))
-            for one in self.generation.servers.values():
-                self.guard.add_server(one.entry)
-                one.forget_lists()  # they were not reviewed
-            for router in self._routers:
-                router.guard = self.guard
-        return self.guard.set_rules(rules)
+    def use_guard(self, guard: "PolicyGuard") -> None:
+        """Use a guard from now on, of a host that had none."""
+        self.guard = guard
+        for one in self.generation.servers.values():
+            guard.add_server(one.entry)
+            one.forget_lists()  # they were not reviewed
+        for router in self._routers:
+            router.guard = guard
 
     def use_homes(self, homes: "SessionHomes | None") -> bool:
         """See `Host.use_homes`."""
@@ -561,16 +559,22 @@ class HostRuntime:
         self.name_limit = limit
         self.generation = self._build(self._config, None)
 
-    def reload(self, config: Config, rules: "RuleSet | None" = None) -> None:
-        """Use another configuration and other rules from now on. Raises `LocalProtocolError` after
-        `close`."""
+    def check_open(self) -> None:
+        """Raise `LocalProtocolError` after `close`."""
         if self._is_closed:
             raise LocalProtocolError(CLOSED)
+
+    def reload(
+        self, config: Config, rules: "RuleSet | None" = None, *, renews: bool = False
+    ) -> None:
+        """Use another configuration and other rules from now on; with `renews` also for servers
+        whose entry is the same. Raises `LocalProtocolError` after `close`."""
+        self.check_open()
         self._config = config
         self.capabilities_version += 1
         has_other_rules = self._set_rules(rules)
         before = self.generation
-        after = self._build(config, before)
+        after = self._build(config, before, renews=renews)
         self.generation = after
         removed = [one for key, one in before.servers.items() if after.servers.get(key) is not one]
         added = [key for key, one in after.servers.items() if before.servers.get(key) is not one]
@@ -628,6 +632,14 @@ class HostRuntime:
     ) -> None:
         if server in self.generation.servers:
             self._notify(ListChanges(tuple(kinds), (server,), caller))
+
+    def definitions_accepted(self, server: str, kind: ListKind | None) -> None:
+        """Definitions of a list, or the instructions (None), of a server were accepted: callers can
+        see them from now on."""
+        if kind is None:
+            self._capabilities_changed()
+        else:
+            self._lists_changed(server, [kind])
 
     def _connected(self, server: str, principal: str) -> None:
         """A caller has connected its account to a server, which now has lists for it."""

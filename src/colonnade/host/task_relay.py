@@ -8,8 +8,8 @@ Rules: what a server says about a task goes through here alone, so that the id o
 leaves, and hidden text is contained. Loaded for the first call of a client that has tasks.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw
@@ -164,6 +164,12 @@ class Forward(Protocol):
     ) -> Awaitable[t.ProtocolType]: ...
 
 
+# The responses to the input requests of a task that its server may get.
+ReviewResponses: TypeAlias = Callable[
+    [t.ExtGetTaskResult, Mapping[str, Raw]], Awaitable[Mapping[str, Raw]]
+]
+
+
 class RelayedTask:
     """One request of a client about a task. `id` is that of the client, `handle` has that of the
     server."""
@@ -176,6 +182,27 @@ class RelayedTask:
         self._id = id
         self._handle = handle
         self._forward = forward
+        # Those of `tasks/update` that were reviewed.
+        self._responses: Mapping[str, Raw] | None = None
+
+    async def send_reviewed(
+        self, before_send: BeforeSend, contain: "Containment | None", review: ReviewResponses
+    ) -> t.ProtocolType:
+        """The result of `tasks/update`, with the responses that `review` lets through: they are to
+        the input requests that the task has now. Raises what `send` and `review` raise."""
+        given = self._given_responses()
+        if given:
+            params = t.ExtGetTaskRequestParams(task_id=self._handle.task_id)
+            state = await self._forward(GET, params, before_send)
+            if contain is not None:
+                state = _contained_state(state, contain)
+            assert isinstance(state, t.ExtGetTaskResult), "the type of a result of tasks/get"
+            self._responses = await review(state, given)
+        return await self.send(before_send, contain)
+
+    def _given_responses(self) -> Mapping[str, Raw]:
+        given = self._request.exchange.request.params
+        return decode_as(t.ExtUpdateTaskRequestParams, given).input_responses or {}
 
     async def send(
         self, before_send: BeforeSend | None = None, contain: "Containment | None" = None
@@ -208,9 +235,8 @@ class RelayedTask:
         if self._method == GET:
             return t.ExtGetTaskRequestParams(task_id=own)
         if self._method == UPDATE:
-            given = self._request.exchange.request.params
-            responses = decode_as(t.ExtUpdateTaskRequestParams, given).input_responses
-            return t.ExtUpdateTaskRequestParams(task_id=own, input_responses=responses)
+            given = self._given_responses() if self._responses is None else self._responses
+            return t.ExtUpdateTaskRequestParams(task_id=own, input_responses=dict(given))
         return t.ExtCancelTaskRequestParams(task_id=own)
 
     def _is_invalid(self, error: RemoteError) -> bool:

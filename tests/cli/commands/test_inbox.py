@@ -73,12 +73,48 @@ asyncio.run(main())
 """
 
 
+PINNED = """
+import asyncio
+import json
+import sys
+
+from colonnade import Host, Inbox, Pins, Server
+from colonnade.store.memory import MemoryStore
+
+
+def shop(description):
+    server = Server("shop")
+
+    @server.tool(description=description)
+    def buy(fruit: str) -> str:
+        return f"bought {fruit}"
+
+    return server
+
+
+async def main():
+    pins = Pins(MemoryStore(), first="review")
+    servers = {"shop": shop("Buy fruit.")}
+    async with Host(servers, pins=pins, inbox=Inbox(socket=True)) as host:
+        print("ready", flush=True)
+        loop = asyncio.get_running_loop()
+        while line := await loop.run_in_executor(None, sys.stdin.readline):
+            words, _ = json.loads(line)
+            if words:
+                await host.reload({"shop": shop(words)})
+            print([tool.name for tool in await host.list_tools(fresh=True)], flush=True)
+
+
+asyncio.run(main())
+"""
+
+
 class RunningHost:
     """A host in a process of its own, whose calls wait for approval."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, text: str = HOST) -> None:
         script = home / "host.py"
-        script.write_text(HOST)
+        script.write_text(text)
         self.process = subprocess.Popen(
             [sys.executable, str(script)],
             stdin=subprocess.PIPE,
@@ -236,3 +272,43 @@ def test_a_folder_that_others_can_use_is_refused(home: Path, host: RunningHost) 
     done = inbox(home)
     assert done.returncode == 1
     assert "closed to others" in done.stderr
+
+
+def test_definitions_that_are_held_are_shown_and_accepted(home: Path) -> None:
+    host = RunningHost(home, PINNED)
+    try:
+        host.call("")
+        assert host.line() == "[]"
+        id = waiting(home)
+        listed = inbox(home).stdout
+        assert listed.startswith(f"{id}  definitions  shop: tool 'buy': not accepted yet")
+        assert "7 days left" in listed
+        shown = inbox(home, "show", id).stdout
+        assert "  | tool 'buy': not accepted yet\n  |   description: Buy fruit.\n" in shown
+        done = inbox(home, "approve", id)
+        assert (done.returncode, done.stderr.splitlines()[-1]) == (0, f"{id}: accepted")
+        host.call("")
+        assert host.line() == "['shop__buy']"
+        host.call("Buy fruit, and \u202email it.")
+        assert host.line() == "[]"
+        again = inbox(home, "show", waiting(home)).stdout
+        assert "tool 'buy': its description changed since it was accepted" in again
+        assert "  |     - Buy fruit.\n  |     + Buy fruit, and \\u202email it.\n" in again
+        assert inbox(home, "deny", waiting(home)).returncode == 0
+        host.call("")
+        assert host.line() == "[]"
+        assert inbox(home).stdout == "nothing waits\n"
+        host.call("Buy fruit and more.")
+        assert host.line() == "[]"
+        with PseudoTerminal(
+            home, "inbox", "watch", COLONNADE_HOME=str(home), NO_COLOR="1"
+        ) as terminal:
+            asked = terminal.answer("accept them, for all calls? yes, no or show [no] ", "show")
+            assert "shop has definitions that are not used:\n" in asked
+            terminal.answer("yes, no or show [no] ", "yes")
+            terminal.until(": accepted\n")
+            terminal.type(END_OF_INPUT)
+        host.call("")
+        assert host.line() == "['shop__buy']"
+    finally:
+        host.end()

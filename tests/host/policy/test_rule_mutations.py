@@ -13,6 +13,7 @@ from auth.cutting import Cut, check_fits, check_missed
 PATTERNS, RULES, GUARD = "rules/test_patterns.py", "rules/test_rules.py", "test_guard.py"
 ADMISSION = "test_admission.py"
 HIDDEN, CONFIG = "test_hidden.py", "rules/test_config.py"
+PARTS = "test_parts.py"
 UNKNOWN = "answered_as_what_does_not_exist"
 
 CUTS: dict[str, Cut] = {
@@ -331,24 +332,101 @@ CUTS: dict[str, Cut] = {
         CONFIG,
         "not_trusted",
     ),
-    "tables that need a restart": Cut(
-        "host/host.py",
-        "problems=(*config.problems, *unused)",
-        "problems=config.problems",
-        CONFIG,
-        "needs_a_restart",
+    "a log of a reload": Cut(
+        "host/policy/parts.py",
+        "        self._audit = _open_audit(after) if after is not None else None\n",
+        "",
+        PARTS,
+        "new_is_written_after_a_reload",
     ),
-    "calls before a restart": Cut(
+    "the end of a log before a reload": Cut(
+        "host/policy/parts.py",
+        "            replaced.push_async_callback(self._audit.close)\n",
+        "            pass\n",
+        PARTS,
+        "ends_the_one_before",
+    ),
+    "a log that the program has given": Cut(
+        "host/policy/parts.py",
+        "self._given.audit is not None or _is_same_audit(before, after)",
+        "_is_same_audit(before, after)",
+        PARTS,
+        "not_replaced_by_a_table",
+    ),
+    "an inbox that the program has given": Cut(
+        "host/policy/parts.py",
+        "self._given.inbox is not None or before == after",
+        "before == after",
+        PARTS,
+        "not_replaced_by_a_table",
+    ),
+    "pins that the program has given": Cut(
+        "host/policy/parts.py",
+        "        if self._given.pins is None:\n            table = table or",
+        "        if True:\n            table = table or",
+        PARTS,
+        "not_replaced_by_a_table",
+    ),
+    "an inbox of a reload": Cut(
+        "host/policy/guard.py",
+        "        self._admission.approver = approver\n",
+        "",
+        PARTS,
+        "new_is_asked_after_a_reload",
+    ),
+    "pins of a reload": Cut(
+        "host/policy/guard.py",
+        "            self._views.pins = self._admission.pins = self.pins\n",
+        "",
+        PARTS,
+        "new_hold_after_a_reload",
+    ),
+    "sessions before pins": Cut(
+        "host/runtime.py",
+        "if old is not None and not renews and _is_same(old, entry, claim):",
+        "if old is not None and _is_same(old, entry, claim):",
+        PARTS,
+        "opened_without_pins",
+    ),
+    "stricter pins": Cut(
+        "host/policy/parts.py",
+        'return self._pins.mode == "strict" and not was_strict',
+        "return False",
+        PARTS,
+        "opened_without_pins",
+    ),
+    "calls that wait in an inbox that is replaced": Cut(
+        "host/policy/parts.py",
+        "            replaced.push_async_callback(approvals.inbox.withdraw_all)\n",
+        "            pass\n",
+        PARTS,
+        "replaced_is_told",
+    ),
+    "an inbox that cannot be opened": Cut(
+        "host/policy/parts.py",
+        "            self._inbox_stack, self.approver = stack, approver\n",
+        "            pass\n",
+        PARTS,
+        "the_one_before_stays",
+    ),
+    "the log of a call in flight": Cut(
+        "host/policy/records.py",
+        "if steps is not None and steps.is_recorded:",
+        "if steps is not None and self.audit is not None:",
+        PARTS,
+        "leaves_nothing_behind",
+    ),
+    "reloads at once": Cut(
         "host/host.py",
-        "if table := must_wait(tables, self._started, has_pins=has_pins):",
-        'if table := "":',
-        CONFIG,
-        "refused_until_a_restart",
+        "        async with self._reloading:\n            await self._use(config)\n",
+        "        await self._use(config)\n",
+        PARTS,
+        "reloads_at_once",
     ),
     "containment after a reload": Cut(
         "host/runtime.py",
-        'PolicyGuard(containment=Containment("neutralise"))',
-        "PolicyGuard()",
+        "            guard.add_server(one.entry)\n            one.forget_lists()",
+        "            one.forget_lists()",
         CONFIG,
         "contained_after_a_reload",
     ),
@@ -642,8 +720,8 @@ CUTS: dict[str, Cut] = {
     ),
     "views of callers": Cut(
         "host/policy/caller_view.py",
-        "            found = self._views[facts] = CallerView(self._decisions, self._pins, facts)",
-        "            found = self._views[facts] = CallerView(self._decisions, self._pins, CallerFacts())",
+        "            found = self._views[facts] = CallerView(self._decisions, self.pins, facts)",
+        "            found = self._views[facts] = CallerView(self._decisions, self.pins, CallerFacts())",
         HIDDEN,
         "one_caller_may_not_see",
     ),

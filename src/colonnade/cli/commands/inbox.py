@@ -57,7 +57,8 @@ class HostItem(NamedTuple):
 @click.group(invoke_without_command=True, epilog="Example: colonnade inbox watch")
 @click.pass_context
 def inbox(context: click.Context) -> Action | None:
-    """What waits for you: calls to approve, forms and URLs of servers, sampling, roots.
+    """What waits for you: calls to approve, forms and URLs of servers, sampling, roots, and
+    definitions that have changed.
 
     All hosts of this user that run with a control socket are asked: `[approvals]` in
     colonnade.toml, or `Inbox(socket=True)`. Without a command, the items are listed.
@@ -91,7 +92,7 @@ Examples:
 @click.argument("id")
 @REMEMBER
 def approve(id: str, remember: RememberScope | None) -> Action:
-    """Allow a call, once; or send a sampling request or roots on as they are."""
+    """Allow a call, once; send sampling or roots on as they are; or accept definitions."""
     answer = InboxAnswer(action="accept", remember=remember or "")
     return partial(run, answer_item, id=id, answer=answer)
 
@@ -100,7 +101,7 @@ def approve(id: str, remember: RememberScope | None) -> Action:
 @click.argument("id")
 @REMEMBER
 def deny(id: str, remember: RememberScope | None) -> Action:
-    """Deny a call, or decline what a server asks."""
+    """Deny a call, decline what a server asks, or leave definitions unused."""
     answer = InboxAnswer(action="decline", remember=remember or "")
     return partial(run, answer_item, id=id, answer=answer)
 
@@ -216,13 +217,18 @@ async def list_items(terminal: Terminal, *, as_json: bool) -> int:
             one.item.kind.replace("_", " "),
             cut(title_of(one.item), MAX_TITLE),
             one_line(one.item.principal),
-            f"{max(one.item.deadline - now, 0) / 60:.0f} min left",
+            _left(one.item.deadline - now),
             one_line(one.host),
         ]
         for one in found
     ]
     terminal.write(columns(rows, indent=0, most=terminal.width))
     return 0
+
+
+def _left(seconds: float) -> str:
+    minutes = max(seconds, 0) / 60
+    return f"{minutes:.0f} min left" if minutes < 2880 else f"{minutes / 1440:.0f} days left"
 
 
 def _to_json(one: HostItem) -> dict[str, Any]:
@@ -241,7 +247,8 @@ async def show_item(terminal: Terminal, *, id: str, as_json: bool) -> int:
     rows += [["for", asker_of(item)]] if item.kind != "approval" else []
     rows += [["task", one_line(item.task)]] if item.task else []
     terminal.write(columns(rows, indent=0))
-    prompt.show(item)
+    if item.kind != "definitions":  # which are shown whole
+        prompt.show(item)
     prompt.show_whole(item)
     return 0
 

@@ -23,10 +23,10 @@ from colonnade.cli.terminal import Terminal, columns
 from colonnade.errors import ColonnadeError
 from colonnade.host.config.reader import read_config
 from colonnade.host.config.settings import Config, PinsTable, ServerEntry
-from colonnade.host.policy.pins.definitions import closest_text, describe, diff
+from colonnade.host.policy.pins.definitions import differing_lines
 from colonnade.host.policy.pins.pin_guard import pinned_identity
 from colonnade.host.policy.pins.pins import PinnedServer, Pins, PinStatus
-from colonnade.host.policy.pins.records import HeldItem, PinnedItem
+from colonnade.host.policy.pins.records import HeldItem, PendingDefinition, PinnedItem
 from colonnade.text import clean, closest, cut, one_line
 
 if TYPE_CHECKING:  # only if servers are started
@@ -140,13 +140,14 @@ class _Wanted(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """Something that waits: its server, what it is, its text, and the accepted one to compare it
-    with, empty if there is none."""
+    """Something that waits, and its server."""
 
     server: PinnedServer
-    item: HeldItem
-    text: bytes
-    before: bytes
+    pending: PendingDefinition
+
+    @property
+    def item(self) -> HeldItem:
+        return self.pending.item
 
 
 class _Found(NamedTuple):
@@ -160,10 +161,10 @@ class _Found(NamedTuple):
     def held(self) -> list[_Held]:
         """What waits, of the servers and the name that are wanted."""
         return [
-            one
+            _Held(self.servers[key], one)
             for key, every in self.status.items()
             for status in every
-            for one in _held(self.servers[key], status)
+            for one in status.pending
             if self.wanted.name in ("", one.item.name)
         ]
 
@@ -238,18 +239,6 @@ async def _read_lists(
         await host.list_resource_templates()
         for key, error in host.failures.items():
             terminal.note(f"colonnade: {one_line(key)} could not be read: {clean(str(error))}\n")
-
-
-def _held(server: PinnedServer, status: PinStatus) -> Iterable[_Held]:
-    for one in status.held:
-        text = next(
-            (each.text for each in status.items[one.name].pending if each.digest == one.digest), ""
-        )
-        other = one.other if one.state in ("renamed", "copied") else one.name
-        item = status.items.get(other, PinnedItem())
-        before = [each.text.encode() for each in item.accepted if each.text]
-        closest_one = closest_text(before, text.encode()) if before and text else b""
-        yield _Held(server, one, text.encode(), closest_one)
 
 
 # ---------------------------------------------------------------- ls
@@ -338,12 +327,7 @@ def _show(held: Sequence[_Held], terminal: Terminal, write: Callable[[str], None
     for number, one in enumerate(held):
         title = f"{one.item.subject} of {one_line(one.server.key)}: {one.item.reason}"
         write(("\n" if number else "") + f"{terminal.heading(title)}\n")
-        if one.before:
-            lines = diff(one.before, one.text)
-        elif one.text:
-            lines = describe(one.text)
-        else:
-            lines = ["(too long to be kept; read it with colonnade ls)"]
+        lines = differing_lines(one.pending.before, one.pending.text)
         write("".join(f"  {line}\n" for line in lines))
 
 

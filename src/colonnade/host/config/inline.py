@@ -9,14 +9,11 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, cast
 
-from msgspec.structs import replace
-
 from colonnade.client.connect import ConnectContext, Target, transport_for
 from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
 from colonnade.host.config.settings import (
     ROOTS_OF_CALLER,
     Config,
-    HostProblem,
     Resolve,
     ServerEntry,
     Settings,
@@ -71,40 +68,12 @@ def _file_problems(config: Config) -> set[tuple[str, str]]:
     }
 
 
-def unused_tables(
-    config: Config, started: Config, *, has_pins: bool, is_guarded: bool
-) -> list[HostProblem]:
-    """What a configuration wants and a running host cannot begin with: its audit log, its inbox and
-    its pins are made when it starts. `started` has those that it was made with."""
-    hint = "restart the host to use it"
-    found: list[HostProblem] = []
-    audit, before = config.audit, started.audit
-    if audit is not None and (before is None or replace(audit, place=before.place) != before):
-        summary = "[audit] is new or has changed since the host started, and is not in force"
-        found.append(HostProblem("", summary, audit.place, hint=hint))
-    if config.approvals is not None and config.approvals != started.approvals:
-        summary = "[approvals] is new or has changed since the host started, and is not in force"
-        found.append(HostProblem("", summary, hint=hint))
-    if config.pins is not None and config.pins.mode != "off" and not has_pins:
-        summary = "[pins] is new since the host started, and is not in force"
-        found.append(HostProblem("", summary, hint=hint))
-    for key, entry in config.entries.items():
-        wanted = {"pins": not has_pins, "contain": not is_guarded}
-        for name, is_missing in wanted.items():
-            if is_missing and getattr(entry.settings, name) not in (None, "off"):
-                summary = f"{name!r} is new since the host started, and is not in force"
-                found.append(HostProblem(key, summary, entry.place, hint=hint))
-    return found
-
-
-def must_wait(config: Config, started: Config, *, has_pins: bool) -> str:
-    """The table without which nothing may be called, and that is not in force; empty if none."""
-    was_required = started.audit is not None and started.audit.required
-    if config.audit is not None and config.audit.required and not was_required:
-        return "[audit]"
-    tables = [config.pins.mode] if config.pins is not None else []
-    modes = [*tables, *(one.settings.pins for one in config.entries.values())]
-    return "[pins]" if "strict" in modes and not has_pins else ""
+def has_parts(config: Config) -> bool:
+    """Whether a configuration wants an audit log, an inbox, pins, or hidden text contained."""
+    if any(one is not None for one in (config.audit, config.approvals, config.pins)):
+        return True
+    every = [one.settings for one in config.entries.values()]
+    return any(name not in (None, "off") for one in every for name in (one.pins, one.contain))
 
 
 def entry_of(

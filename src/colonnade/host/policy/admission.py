@@ -81,7 +81,7 @@ class Admission:
         self, decisions: PolicyDecisions, pins: PinGuard | None, approver: Approver | None
     ) -> None:
         self._decisions = decisions
-        self._pins = pins
+        self.pins = pins
         self.approver = approver
         self.rounds: ConsentedRounds = ConsentedRounds()
 
@@ -94,7 +94,7 @@ class Admission:
         steps.decided(decision)
         if decision.action == "deny":
             raise denied(request, decision)
-        pins, caller = self._pins, view.facts.principal
+        pins, caller = self.pins, view.facts.principal
         if pins is not None and pins.holds_any(server, item.kind, caller):
             await pins.check(server, item.kind, item.name, caller)
         consent: Consent | None = None

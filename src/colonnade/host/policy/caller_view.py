@@ -133,7 +133,7 @@ class CallerViews:
 
     def __init__(self, decisions: PolicyDecisions, pins: PinGuard | None) -> None:
         self._decisions = decisions
-        self._pins = pins
+        self.pins = pins
         self._views: OrderedDict[CallerFacts, CallerView] = OrderedDict()
 
     def of(self, facts: CallerFacts) -> CallerView:
@@ -142,7 +142,7 @@ class CallerViews:
         if found is None:
             if len(self._views) >= MAX_VIEWS:
                 self._views.popitem(last=False)
-            found = self._views[facts] = CallerView(self._decisions, self._pins, facts)
+            found = self._views[facts] = CallerView(self._decisions, self.pins, facts)
         return found
 
     def clear(self) -> None:

@@ -37,7 +37,7 @@ class PolicyDecisions:
 
     def __init__(self, rules: RuleSet | None, *, reviews_input: bool) -> None:
         self.rules = rules
-        self._reviews_input = reviews_input
+        self.reviews_input = reviews_input
         self._identities: WeakKeyDictionary[HostedServer, str] = WeakKeyDictionary()
         # Definitions are kept by their lists; the digest of each is computed once.
         self._digests: OrderedDict[int, tuple[t.ProtocolType, str]] = OrderedDict()
@@ -93,7 +93,7 @@ class PolicyDecisions:
 
     def _reviewed(self, request: PolicyRequest, decision: Decision) -> Decision:
         """The same decision, but `ask` for sampling and roots that no rule is about."""
-        is_default = decision.is_default and self._reviews_input
+        is_default = decision.is_default and self.reviews_input
         if is_default and request.method in REVIEWED_METHODS:
             return replace(decision, action="ask", by_arguments=True)
         return decision

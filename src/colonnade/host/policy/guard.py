@@ -99,6 +99,18 @@ class PolicyGuard:
         self.forget_views()
         return self.version != before
 
+    def use_parts(
+        self, pins: Pins | None, audit: AuditSink | None, approver: Approver | None
+    ) -> None:
+        """Use other parts from now on; requests in flight end with those that they began with."""
+        if pins is not (self.pins.pins if self.pins is not None else None):
+            self.pins = PinGuard(pins) if pins is not None else None
+            self._views.pins = self._admission.pins = self.pins
+        self._records.audit = audit
+        self._admission.approver = approver
+        self._decisions.reviews_input = approver is not None
+        self.forget_views()
+
     def forget_views(self) -> None:
         """Decide anew what callers may see: the rules or the pins have changed."""
         self._views.clear()
@@ -206,7 +218,7 @@ class PolicyGuard:
                         steps.request, steps.decision, steps.consent, result.request_state
                     )
             elif isinstance(result, t.ExtGetTaskResult) and result.input_requests:
-                await self._input.review_task(server.entry, context, result)
+                result = await self._input.review_task(server.entry, context, result)
             steps.returned(result)
         except HiddenNow as hidden:
             steps.abandoned(hidden)
@@ -293,3 +305,13 @@ class PolicyGuard:
         """The input responses of a client that answers in its next request, as the server may get
         them. Raises `Refused`, and `Fault` for one that does not fit its request."""
         return await self._input.review_responses(entry, context, responses)
+
+    async def review_task_responses(
+        self,
+        entry: ServerEntry,
+        context: RequestContext,
+        state: t.ExtGetTaskResult,
+        responses: Mapping[str, Raw],
+    ) -> dict[str, Raw]:
+        """The same for the responses to the input requests of a task, whose state this is."""
+        return await self._input.review_task_responses(entry, context, state, responses)

@@ -4,12 +4,14 @@ Rules: an input request belongs to the call that it is sent in, and passes the s
 person must see is shown before the server has it.
 """
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Raw
@@ -27,11 +29,12 @@ from colonnade.host.policy.request import (
     CallerFacts,
     Consent,
     Decision,
+    DeniedByPerson,
     ForwardInput,
     PolicyRequest,
     server_identity,
 )
-from colonnade.host.policy.steps import RequestSteps, done, no_approver, not_reviewed
+from colonnade.host.policy.steps import RequestSteps, done, no_approver
 from colonnade.host.servers.callers import LastCaller
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
@@ -64,8 +67,10 @@ class InputReview:
         self._containment = containment
         # This program as a client, if the inbox answers the forms and URLs that are for it.
         self.form_peers: tuple[Peer, ...] = ()
-        # Digests of the input requests of tasks that were admitted.
-        self._reviewed_tasks: dict[bytes, None] = {}
+        # What came of the input requests of tasks, by their digests: None for those that a client
+        # gets as they are.
+        self._reviewed_tasks: dict[bytes, t.AnyInputRequest | DeniedByPerson | None] = {}
+        self._locks: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
 
     async def review_roots(
         self,
@@ -173,23 +178,32 @@ class InputReview:
             shown = self._contained(entry, input_request)
             steps = self._proposed(entry, context, shown)
             with _recorded(steps):
-                decision = self._not_denied(entry, steps)
-                if decision.action == "ask" and steps.request.method in REVIEWED_METHODS:
-                    review = self._approver(steps, decision).review_request
-                    ask = partial(review, steps.request, decision, shown)
-                    reviewed = await self._answered(steps, decision, ask)
-                    under_review[key] = _written(reviewed)
-                    if reviewed is not shown:
-                        asked[key] = under_review[key]
-                elif decision.action == "ask":
-                    await self._admission.ask(steps, decision)
-                await done(steps.executed(None))
+                reviewed = await self._admitted(entry, steps, shown)
+            if reviewed is not None:
+                under_review[key] = _written(reviewed)
+                if reviewed is not shown:
+                    asked[key] = under_review[key]
             steps.returned(result)
         if not under_review:
             return result
         assert context.input_relay is not None, "there is a client that gets the result"
         context.input_relay.review_next(under_review)
         return replace(result, input_requests=asked)
+
+    async def _admitted(
+        self, entry: ServerEntry, steps: RequestSteps, shown: InputRequest
+    ) -> InputRequest | None:
+        """Let an input request pass to a client that answers it later. Returns what a person has
+        made of one whose response is to be reviewed, too; None for all others. Raises `Refused`."""
+        decision, reviewed = self._not_denied(entry, steps), None
+        if decision.action == "ask" and steps.request.method in REVIEWED_METHODS:
+            review = self._approver(steps, decision).review_request
+            ask = partial(review, steps.request, decision, shown)
+            reviewed = await self._answered(steps, decision, ask)
+        elif decision.action == "ask":
+            await self._admission.ask(steps, decision)
+        await done(steps.executed(None))
+        return reviewed
 
     async def review_responses(
         self, entry: ServerEntry, context: RequestContext, responses: Mapping[str, Raw]
@@ -198,50 +212,104 @@ class InputReview:
         server may get them: the person sees each and may edit it. Raises `Refused`, and `Fault` for
         one that does not fit its request."""
         assert context.input_relay is not None, "the router asks for rounds that have something"
-        under_review, found = context.input_relay.under_review, dict(responses)
-        asked = t.InputRequiredResult(input_requests=dict(under_review))
+        found = dict(responses)
+        asked = t.InputRequiredResult(input_requests=dict(context.input_relay.under_review))
         for key, input_request in input_requests_in(asked).items():
             response = found.get(key)
-            if response is None:
-                continue  # the server requires it again
-            input_request.decode_response(response, context.exchange.peer.revision)
-            steps = self._proposed(entry, context, input_request)
-            with _recorded(steps):
-                decision = self._not_denied(entry, steps)
+            if response is not None:  # otherwise the server requires it again
+                found[key] = await self._response(
+                    entry, context, input_request, response, always=True
+                )
+        return found
+
+    async def _response(
+        self,
+        entry: ServerEntry,
+        context: RequestContext,
+        input_request: InputRequest,
+        response: Raw,
+        *,
+        always: bool = False,
+    ) -> Raw:
+        """A response as the server may get it, after a person has seen it; `always` is whether one
+        must, whatever the rules say now."""
+        input_request.decode_response(response, context.exchange.peer.revision)
+        steps = self._proposed(entry, context, input_request)
+        with _recorded(steps):
+            decision = self._not_denied(entry, steps)
+            if always or decision.action == "ask":
                 review = self._approver(steps, decision).review_response
                 ask = partial(review, steps.request, decision, input_request, response)
-                found[key] = await self._answered(steps, decision, ask)
-                await done(steps.executed(None))
-            steps.returned(found[key])
-        return found
+                response = await self._answered(steps, decision, ask)
+            await done(steps.executed(None))
+        steps.returned(response)
+        return response
+
+    # ------------------------------------------------------------ tasks
 
     async def review_task(
         self, entry: ServerEntry, context: RequestContext, state: t.ExtGetTaskResult
-    ) -> None:
+    ) -> t.ExtGetTaskResult:
         """Decide about the input requests of a task that the client answers itself, each once: its
-        state is read again and again. Raises `Refused`."""
-        for key, one in (state.input_requests or {}).items():
+        state is read again and again. Returns the state to hand over, with what a person has
+        edited. Raises `Refused`."""
+        shown = dict(state.input_requests or {})
+        for key, one in shown.items():
             known = encode([entry.key, context.exchange.principal, state.task_id, key, one])
             digest = hashlib.sha256(known + self._decisions.version.encode()).digest()
-            if digest not in self._reviewed_tasks:
-                required = t.InputRequiredResult(input_requests={key: one})
-                await self._review_of_task(entry, context, input_requests_in(required)[key])
-                self._reviewed_tasks[digest] = None
-                if len(self._reviewed_tasks) > MAX_REVIEWED_TASKS:
-                    del self._reviewed_tasks[next(iter(self._reviewed_tasks))]
+            lock = self._locks.setdefault(digest, asyncio.Lock())
+            async with lock:  # of several reads at a time one asks
+                if digest not in self._reviewed_tasks:
+                    self._keep_review(digest, await self._review_of_task(entry, context, key, one))
+                reviewed = self._reviewed_tasks[digest]
+            if isinstance(reviewed, DeniedByPerson):
+                raise reviewed.copy()
+            shown[key] = reviewed or one
+        edited = any(shown[key] is not one for key, one in (state.input_requests or {}).items())
+        return replace(state, input_requests=shown) if edited else state
+
+    def _keep_review(
+        self, digest: bytes, found: "t.AnyInputRequest | DeniedByPerson | None"
+    ) -> None:
+        self._reviewed_tasks[digest] = found
+        if len(self._reviewed_tasks) > MAX_REVIEWED_TASKS:
+            del self._reviewed_tasks[next(iter(self._reviewed_tasks))]
 
     async def _review_of_task(
-        self, entry: ServerEntry, context: RequestContext, input_request: InputRequest
-    ) -> None:
-        steps = self._proposed(entry, context, self._contained(entry, input_request))
-        with _recorded(steps):
-            decision = self._not_denied(entry, steps)
-            if decision.action == "ask":
-                if steps.request.method in REVIEWED_METHODS:  # the client answers out of sight
-                    raise not_reviewed(steps.request, decision)
-                await self._admission.ask(steps, decision)
-            await done(steps.executed(None))
+        self, entry: ServerEntry, context: RequestContext, key: str, asked: t.AnyInputRequest
+    ) -> "t.AnyInputRequest | DeniedByPerson | None":
+        """What a person has made of an input request of a task: another one, None for the same, or
+        a refusal. Raises `Refused` if none has answered."""
+        required = t.InputRequiredResult(input_requests={key: asked})
+        shown = self._contained(entry, input_requests_in(required)[key])
+        steps = self._proposed(entry, context, shown)
+        try:
+            with _recorded(steps):
+                reviewed = await self._admitted(entry, steps, shown)
+        except DeniedByPerson as denied:
+            return denied
         steps.returned(NO_ARGUMENTS)
+        return None if reviewed is None or reviewed is shown else _written(reviewed)
+
+    async def review_task_responses(
+        self,
+        entry: ServerEntry,
+        context: RequestContext,
+        state: t.ExtGetTaskResult,
+        responses: Mapping[str, Raw],
+    ) -> dict[str, Raw]:
+        """The responses of a client to the input requests of a task, as the server may get them:
+        where a person is asked, that person sees each and may edit it. One to what the task does
+        not ask is left out. Raises `Refused`, and `Fault` for one that does not fit its request."""
+        asked = {key: one for key, one in (state.input_requests or {}).items() if key in responses}
+        await self.review_task(entry, context, replace(state, input_requests=asked))
+        found: dict[str, Raw] = {}
+        required = t.InputRequiredResult(input_requests=asked)
+        for key, input_request in input_requests_in(required).items():
+            found[key] = responses[key]
+            if input_request.kind.method in REVIEWED_METHODS:
+                found[key] = await self._response(entry, context, input_request, responses[key])
+        return found
 
     def _contained(self, entry: ServerEntry, input_request: InputRequest) -> InputRequest:
         """The input request as people, models and rules see it."""

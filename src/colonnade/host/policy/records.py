@@ -49,10 +49,11 @@ class RequestRecords:
 
     def end(self, context: RequestContext) -> None:
         """A request has its result or its error."""
-        if self.audit is None:
-            self.forget(context)
-        elif (steps := self._steps.get(context.exchange)) is not None:
+        steps = self._steps.get(context.exchange)
+        if steps is not None and steps.is_recorded:
             steps.is_in_flight = False
+        else:
+            self.forget(context)
 
     def forget(self, context: RequestContext) -> None:
         """The request has ended."""

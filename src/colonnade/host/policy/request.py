@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias,
 import msgspec
 from msgspec import Raw, Struct
 
-from colonnade.errors import Fault, FaultKind
+from colonnade.errors import Fault, FaultKind, Refused
 from colonnade.host.config.settings import ServerEntry
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
@@ -140,7 +140,8 @@ class Decision(Struct, frozen=True):
     `rule` is the place or the name of the rule that decides, for people; `by_arguments` is whether
     the arguments had a part in it, so that other arguments may be allowed; `policy_version` is the
     version of the rules; `reason` says in one sentence why; `is_default` is whether no rule
-    matches.
+    matches. `public_rule` is the name of the rule without its place: callers on other machines must
+    not learn the paths of this one.
     """
 
     action: Action
@@ -149,6 +150,7 @@ class Decision(Struct, frozen=True):
     policy_version: str
     reason: str
     is_default: bool = False
+    public_rule: str = "a rule"
 
 
 class Consent(Struct, frozen=True):
@@ -158,6 +160,10 @@ class Consent(Struct, frozen=True):
     approval: str = ""
     by: str = ""
     rule: str = ""
+
+
+class DeniedByPerson(Refused):
+    """A person has said no: it is not asked about again in the same place."""
 
 
 def server_identity(entry: ServerEntry) -> str:

@@ -28,33 +28,30 @@ def denied(request: PolicyRequest, decision: Decision) -> Refused:
     """The refusal of a request that the rules deny; `HiddenNow` if other arguments do not help."""
     if not decision.by_arguments:
         return HiddenNow(decision.reason, server=request.server, reason="rule", rule=decision.rule)
-    message = f"{request.qualified!r} is denied with these arguments by {decision.rule}"
-    return Refused(message, server=request.server, reason="rule", rule=decision.rule)
+    what = f"{request.qualified!r} is denied with these arguments by"
+    return Refused(
+        f"{what} {decision.rule}",
+        server=request.server,
+        reason="rule",
+        rule=decision.rule,
+        public=f"{what} {decision.public_rule}",
+    )
 
 
 def no_approver(request: PolicyRequest, decision: Decision) -> Refused:
     """The refusal of a request that needs an approval where there is no way to ask for one."""
-    what = request.qualified or request.method
-    message = f"{what!r} needs an approval ({decision.rule}), and there is no way to ask for one"
+    what, why = request.qualified or request.method, "and there is no way to ask for one"
     hint = (
         "add [approvals] with socket = true to colonnade.toml and answer in "
         '"colonnade inbox", pass Host(inbox=…), or allow it with a rule'
     )
     return Refused(
-        message, server=request.server, hint=hint, reason="no_approver", rule=decision.rule
-    )
-
-
-def not_reviewed(request: PolicyRequest, decision: Decision) -> Refused:
-    """The refusal of sampling or roots of a task that the client would answer itself: no person can
-    see the answer before the server does."""
-    message = (
-        f"{request.method!r} needs a review ({decision.rule}), and the client answers the task "
-        "itself, so no person can see what the server gets"
-    )
-    hint = "allow it with a rule with `requests`, or connect to the server with 2025-11-25"
-    return Refused(
-        message, server=request.server, hint=hint, reason="no_approver", rule=decision.rule
+        f"{what!r} needs an approval ({decision.rule}), {why}",
+        server=request.server,
+        hint=hint,
+        reason="no_approver",
+        rule=decision.rule,
+        public=f"{what!r} needs an approval ({decision.public_rule}), {why}",
     )
 
 
@@ -74,6 +71,11 @@ class RequestSteps:
         self.consent: Consent | None = None
         # In the audit log; empty without one.
         self.id: str = audit.proposed(request) if audit is not None else ""
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether there is an audit log of it."""
+        return self._audit is not None
 
     def decided(self, decision: Decision) -> None:
         """The rules have decided."""

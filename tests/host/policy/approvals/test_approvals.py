@@ -175,7 +175,7 @@ async def test_two_identical_calls_need_two_approvals(home: Path) -> None:
     assert sum(call.done() for call in calls) == 1
     await inbox.answer(items[0].id, NO)
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    assert sorted(type(one).__name__ for one in outcomes) == ["Consent", "Refused"]
+    assert sorted(type(one).__name__ for one in outcomes) == ["Consent", "DeniedByPerson"]
 
 
 @live

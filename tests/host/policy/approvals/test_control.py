@@ -1,6 +1,7 @@
 """The control socket: of one user alone, with limits, for several hosts at once."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import socket
@@ -25,8 +26,9 @@ from colonnade.host.policy.approvals.control import (
 )
 from colonnade.host.policy.approvals.inbox import Inbox, InboxAnswer
 from colonnade.host.policy.approvals.remembered import RememberedRules
+from colonnade.protocol.jsonrpc import encode
 from host.policy.approvals.test_inbox import item_of
-from live import live
+from live import live, until
 
 YES, NO = InboxAnswer(action="accept"), InboxAnswer(action="decline")
 
@@ -178,10 +180,176 @@ async def test_the_connection_of_another_user_gets_no_response(
     async with ControlServer(inbox, folder=folder) as server:
         assert server.path is not None
         item = await inbox.open(item_of(inbox))
-        async with ControlClient(server.path) as client:
-            with pytest.raises(ConnectionLost):
-                await client.request(ControlRequest(do="answer", id=item.id, answer=YES))
+        reader, writer = await asyncio.open_unix_connection(str(server.path))
+        writer.write(encode(ControlRequest(do="answer", id=item.id, answer=YES)) + b"\n")
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
         assert await inbox.items() == [item]
+
+
+@live
+async def test_a_socket_of_another_user_is_asked_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder above may be replaced between the look at it and the connection."""
+    said: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        said.append(await reader.read())
+        writer.close()
+
+    make_folder(folder)
+    path = folder / "4194304-ab12.sock"
+    other = await asyncio.start_unix_server(serve, str(path))
+    monkeypatch.setattr(module, "peer_uid", lambda _: os.getuid() + 1)
+    with pytest.raises(Refused, match="the socket of another user"):
+        async with ControlClient(path) as client:
+            await client.request(ControlRequest(do="list"))
+    await until(lambda: bool(said))
+    assert said == [b""]
+    other.close()
+
+
+@live
+async def test_a_connection_without_a_request_does_not_keep_others_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(module, "REQUEST_S", 0.01)
+    async with ControlServer(Inbox(), folder=folder) as server:
+        idle = [await asyncio.open_unix_connection(str(server.path)) for _ in range(2)]
+        idle[1][1].write(b'{"do":"li')  # and never the rest
+        for reader, writer in idle:
+            assert await reader.read() == b""
+            writer.close()
+        assert server.path is not None
+        monkeypatch.setattr(module, "REQUEST_S", 60.0)
+        await until(lambda: not server._connections)
+        async with ControlClient(server.path) as client:
+            assert (await client.request(ControlRequest(do="list"))).items == ()
+
+
+DEEP = b'{"do":"list","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+ODD = [
+    b"",
+    b"\0",
+    b"null",
+    b"[]",
+    b'{"do":"stop"}',
+    b'{"do":"list"',
+    b'{"do":"show","id":5}',
+    b'{"do":"answer","id":"","answer":{"action":"maybe"}}',
+    b'{"do":"show","id":"\xff\xfe"}',
+    b'{"do":"show","id":"\\ud800"}',
+    b'{"do":"answer","id":"AB","answer":{"action":"accept","content":"\\ud800"}}',
+    b'{"do":"forget","id":"' + b"a" * 5000 + b'"}',
+    b'{"do":"forget","id":"../../x"}',
+    b'{"do":"answer","id":"' + b"9" * 100_000 + b'","answer":{"action":"accept"}}',
+    DEEP,
+]
+
+
+@pytest.mark.parametrize("line", ODD, ids=range(len(ODD)))
+@live
+async def test_a_message_of_any_kind_harms_no_other_connection(folder: Path, line: bytes) -> None:
+    inbox, failed = Inbox(), list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
+    rules = RememberedRules(folder=folder / "remembered")
+    async with ControlServer(inbox, rules, folder=folder) as server:
+        item = await inbox.open(item_of(inbox))
+        reader, writer = await asyncio.open_unix_connection(str(server.path), limit=1 << 24)
+        writer.write(line + b"\n")
+        assert b'"won":true' not in await reader.readline()
+        writer.close()
+        await writer.wait_closed()
+        assert server.path is not None
+        async with ControlClient(server.path) as client:
+            (listed,) = (await client.request(ControlRequest(do="list"))).items
+        assert listed.id == item.id
+    assert failed == []
+
+
+@live
+async def test_the_name_of_who_answers_is_short(folder: Path) -> None:
+    inbox = Inbox()
+    async with ControlServer(inbox, folder=folder) as server:
+        assert server.path is not None
+        item = await inbox.open(item_of(inbox))
+        async with ControlClient(server.path) as client:
+            answer = ControlRequest(do="answer", id=item.id, answer=YES, by="x" * 100_000)
+            assert (await client.request(answer)).items[0].answered_by == "x" * module.MAX_NAME
+
+
+@live
+async def test_of_many_answers_at_once_over_many_connections_one_wins(folder: Path) -> None:
+    inbox = Inbox()
+    async with ControlServer(inbox, folder=folder) as server:
+        assert server.path is not None
+        item = await inbox.open(item_of(inbox))
+
+        async def answer(by: str) -> bool:
+            assert server.path is not None
+            async with ControlClient(server.path) as client:
+                given = YES if int(by) % 2 else NO
+                request = ControlRequest(
+                    do="answer", id=item.id, serial=item.serial, answer=given, by=by
+                )
+                return (await client.request(request)).won
+
+        won = await asyncio.gather(*(answer(str(number)) for number in range(12)))
+        assert sum(won) == 1
+        found = await inbox.read(item.key)
+        assert found is not None
+        assert found.answered_by == str(won.index(True))
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o022])
+def test_no_umask_lets_others_into_the_folders_of_a_socket(folder: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        make_folder(folder / "state" / "run")
+    finally:
+        os.umask(before)
+    for one in (folder, folder / "state", folder / "state" / "run"):
+        assert one.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_is_there_instead_of_the_folder_is_refused(folder: Path) -> None:
+    folder.parent.joinpath("file").touch()
+    with pytest.raises(Refused, match="cannot create"):
+        make_folder(folder.parent / "file" / "run")
+    with pytest.raises(Refused, match="must be a folder"):
+        make_folder(folder.parent / "file")
+    dangling = folder.parent / "dangling"
+    dangling.symlink_to(folder.parent / "nothing")
+    with pytest.raises(Refused):
+        make_folder(dangling)
+    assert not (folder.parent / "nothing").exists()
+
+
+@live
+async def test_a_path_that_is_too_long_is_said(folder: Path) -> None:
+    long = folder / ("x" * 120)
+    with pytest.raises(Refused, match=r"cannot open the socket .* too long"):
+        async with ControlServer(Inbox(), folder=long):
+            pass
+    assert list(long.iterdir()) == []
+
+
+def test_a_runtime_folder_that_is_relative_or_of_another_user_is_not_used(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLONNADE_HOME", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", "/home/ada/state")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "run")
+    assert control_folder() == Path("/home/ada/state/colonnade/run")
+    make_folder(folder)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    assert control_folder() == folder / "colonnade"
+    own = os.getuid()
+    monkeypatch.setattr(module, "_own_uid", lambda: own + 1)
+    assert control_folder() == Path("/home/ada/state/colonnade/run")
 
 
 @live

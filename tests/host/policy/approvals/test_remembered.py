@@ -179,6 +179,68 @@ async def test_a_rule_that_another_user_could_have_written_is_not_used(tmp_path:
     assert not is_own(os.stat_result(own))
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
+@live
+async def test_a_folder_that_another_user_can_write_to_is_not_used(
+    tmp_path: Path, mode: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another user could bring a rule back that was forgotten: its file is still of this user."""
+    asked = Asked(tmp_path, accept("always"))
+    assert await asked.calls(CALL) == 1
+    folder = tmp_path / "remembered"
+    folder.chmod(mode)
+    asked.approvals.remembered._read_at = -1
+    assert asked.approvals.remembered.list() == []
+    assert "another user can write to it" in caplog.text
+
+
+@live
+async def test_a_rule_that_another_process_forgets_in_the_same_moment_is_not_used(
+    tmp_path: Path,
+) -> None:
+    """File systems keep times in steps: the folder has the same time before and after."""
+    asked = Asked(tmp_path, accept("always"))
+    await asked.calls(CALL)
+    rules, folder = asked.approvals.remembered, tmp_path / "remembered"
+    (rule,) = rules.list()
+    before = folder.stat()
+    (folder / f"{rule.id}.json").unlink()
+    os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert rules.list() == []
+
+
+def test_rules_that_have_not_changed_for_a_while_are_read_once(tmp_path: Path) -> None:
+    folder = tmp_path / "remembered"
+    folder.mkdir(mode=0o700)
+    os.utime(folder, (1_000_000, 1_000_000))
+    rules = RememberedRules(folder=folder)
+    assert rules.list() == []
+    assert rules._read_at == folder.stat().st_mtime_ns
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o022])
+@live
+async def test_no_umask_lets_others_into_the_folders_of_the_user(
+    tmp_path: Path, umask: int
+) -> None:
+    home = tmp_path / "state" / "colonnade"
+    before = os.umask(umask)
+    try:
+        asked = Asked(home, accept("always"))
+        await asked.calls(CALL)
+    finally:
+        os.umask(before)
+    for folder in (tmp_path / "state", home, home / "remembered"):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_rule_that_cannot_be_removed_is_said(tmp_path: Path) -> None:
+    rules = RememberedRules(folder=tmp_path)
+    with pytest.raises(Refused, match="cannot be forgotten"):
+        rules.remove("a" * 5000)
+    assert not rules.remove("abc")
+
+
 @live
 async def test_what_is_no_rule_is_skipped(tmp_path: Path) -> None:
     asked = Asked(tmp_path, accept("always"))

@@ -198,9 +198,16 @@ CUTS: dict[str, Cut] = {
         LOG,
         "only_the_owner",
     ),
+    "owner of the folder": Cut(
+        "host/policy/audit/file.py",
+        "seen.st_uid not in (0, os.getuid()) or bool(seen.st_mode & OTHERS_WRITE)",
+        "bool(seen.st_mode & OTHERS_WRITE)",
+        LOG,
+        "of_another_user_is_open",
+    ),
     "end of a run": Cut(
-        "host/host.py",
-        "            self._exit_stack.push_async_callback(audit.close)\n",
+        "host/policy/parts.py",
+        "            await self._audit.close()\n",
         "            pass\n",
         HOST,
         "prompts_resources",

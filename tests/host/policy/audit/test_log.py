@@ -599,6 +599,20 @@ async def test_a_folder_that_others_can_write_to_is_reported(
     assert caplog.text.count("other users can write") == 1
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="owners are those of POSIX")
+def test_a_folder_of_another_user_is_open_to_others_and_one_of_the_administrator_is_not(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit").chmod(0o755)
+    seen = list((tmp_path / "audit").stat())
+    assert not audit_file.is_open_to_others(os.stat_result(seen))
+    seen[4] = os.getuid() + 1
+    assert audit_file.is_open_to_others(os.stat_result(seen))
+    seen[4] = 0
+    assert not audit_file.is_open_to_others(os.stat_result(seen))
+
+
 # ---------------------------------------------------------------- sizes
 
 

@@ -12,7 +12,7 @@ from auth.cutting import Cut, check_fits, check_missed
 
 DEFINITIONS, RECORDS, PINS = "pins/test_definitions.py", "pins/test_records.py", "pins/test_pins.py"
 CONFIG, CONTAIN = "pins/test_pin_config.py", "test_containment.py"
-TASKS = "test_guarded_tasks.py"
+TASKS, HELD = "test_guarded_tasks.py", "pins/test_held_definitions.py"
 
 _DEFINITIONS = "host/policy/pins/definitions.py"
 _RECORDS = "host/policy/pins/records.py"
@@ -532,7 +532,7 @@ CUTS: dict[str, Cut] = {
         "any_part_of_a_policy",
     ),
     "containment beside a policy": Cut(
-        "host/host.py",
+        "host/policy/parts.py",
         'containment or Containment("off" if is_bare else "neutralise")',
         'containment or Containment("off")',
         CONTAIN,
@@ -540,6 +540,105 @@ CUTS: dict[str, Cut] = {
     ),
     "keys that look alike": Cut(
         _CONTAIN, "        if other != name:\n", "        if False:\n", CONTAIN, "look_alike"
+    ),
+    # ------------------------------------------------------------ held definitions in the inbox
+    "held: all or nothing": Cut(
+        "host/policy/pins/pins.py",
+        "if all_or_none and len(found) < len(pairs):",
+        "if False:",
+        HELD,
+        "nothing_beside_it",
+    ),
+    "held: what has changed again": Cut(
+        "host/policy/approvals/inbox.py",
+        "                and there.content == item.content\n",
+        "",
+        HELD,
+        "has_changed_again",
+    ),
+    "held: acceptance": Cut(
+        "host/policy/approvals/inbox.py",
+        'await acceptor.accept(after) if acceptor is not None else ""',
+        '""',
+        HELD,
+        "says_what_changed",
+    ),
+    "held: pins of another host": Cut(
+        "host/policy/approvals/inbox.py",
+        "            if one.has(item):\n",
+        "            if True:\n",
+        HELD,
+        "only_where_the_pins",
+    ),
+    "held: identity of the server": Cut(
+        "host/host.py",
+        "server is not None and pins.server(server).identity == identity",
+        "server is not None",
+        HELD,
+        "another_command",
+    ),
+    "held: room of calls": Cut(
+        "host/policy/approvals/inbox.py",
+        'if (one.kind == "definitions") is is_posted]',
+        "if True]",
+        HELD,
+        "take_no_room",
+    ),
+    "held: definitions in one item": Cut(
+        "host/policy/pins/held_definitions.py",
+        " or len(found) == MAX_DEFINITIONS:",
+        ":",
+        HELD,
+        "thousands_of",
+    ),
+    "held: bytes of one item": Cut(
+        "host/policy/pins/held_definitions.py",
+        "if size > left or",
+        "if",
+        HELD,
+        "of_any_size",
+    ),
+    "held: definitions without room": Cut(
+        "host/policy/pins/held_definitions.py",
+        "        if size > MAX_BYTES:",
+        "        if False:",
+        HELD,
+        "of_any_size",
+    ),
+    "held: shown once": Cut(
+        "host/policy/approvals/inbox.py",
+        'there.state == "open" and there.serial not in self._shown',
+        'there.state == "open"',
+        HELD,
+        "sees_it_once",
+    ),
+    "held: declined": Cut(
+        "host/policy/approvals/inbox.py",
+        'there.state in ("open", "declined")',
+        'there.state in ("open",)',
+        HELD,
+        "not_asked_about_again",
+    ),
+    "held: strict pins": Cut(
+        "host/policy/pins/held_definitions.py",
+        'if server.mode != "strict" or (place',
+        "if (place",
+        HELD,
+        "without_strict_pins",
+    ),
+    "held: of no process": Cut(
+        "host/policy/approvals/inbox.py",
+        'self.kind not in ("approval", "definitions")',
+        'self.kind != "approval"',
+        HELD,
+        "survives_a_restart",
+    ),
+    "held: a store that is away": Cut(
+        "host/policy/pins/held_definitions.py",
+        '        except ColonnadeError as error:\n            log.warning("held',
+        '        except ZeroDivisionError as error:\n            log.warning("held',
+        HELD,
+        "because_the_inbox_does",
     ),
 }
 

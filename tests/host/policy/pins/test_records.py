@@ -19,7 +19,7 @@ from colonnade.host.policy.pins.records import (
     decode_record,
     drop_pending,
     encode_record,
-    held_in,
+    pending_in,
 )
 from host.generated_definitions import LISTED, generate, page, rewritten
 
@@ -158,7 +158,7 @@ def test_what_waits_is_bounded_and_can_be_listed_and_dropped() -> None:
     record = accepted(READ)
     for number in range(MAX_VARIANTS * 2):
         record = compare(record, tools(("read", f"{number}")), first="accept", now=NOW).record
-    waiting = held_in(record, "tool")
+    waiting = [one.item for one in pending_in(record, "tool")]
     assert len(waiting) == MAX_VARIANTS
     assert waiting[-1].reason == "its description changed since it was accepted"
     assert drop_pending(record) == accepted(READ)

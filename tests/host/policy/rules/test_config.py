@@ -6,18 +6,14 @@ from typing import Any
 
 import pytest
 
-from colonnade import Host, Refused, RemoteError, Server
+from colonnade import Host, RemoteError, Server
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.reader import read_config
 from colonnade.host.config.settings import (
-    AuditSettings,
     Config,
-    PinsTable,
-    Place,
     ServerEntry,
     Settings,
 )
-from colonnade.host.policy.approvals.config import ApprovalSettings
 from colonnade.host.policy.request import RuleSet
 from colonnade.host.policy.rules.rules import CombinedPolicy, Policy, Rule
 from colonnade.protocol import types as t
@@ -208,73 +204,6 @@ def one_server(reply: str = "reply", settings: Settings | None = None) -> dict[s
 
     _ = look
     return {"a": entry_of("a", server, settings)}
-
-
-def audit(path: Path, *, required: bool = False, line: int = 1) -> AuditSettings:
-    place = Place("colonnade.toml", line, 1, "audit")
-    return AuditSettings(
-        path=str(path), required=required, contents="none", redact=(), heads="", place=place
-    )
-
-
-@live
-async def test_a_table_that_needs_a_restart_is_a_problem_after_a_reload(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    entries = one_server()
-    async with Host(Config(entries=entries)) as host:
-        changes: list[tuple[dict[str, Any], str]] = [
-            ({"audit": audit(tmp_path / "log")}, "[audit] is new or has changed"),
-            ({"approvals": ApprovalSettings(wait_s=1)}, "[approvals] is new or has changed"),
-            ({"pins": PinsTable(mode="warn")}, "[pins] is new"),
-        ]
-        for change, words in changes:
-            caplog.clear()
-            await host.reload(Config(entries=entries, **change))
-            (problem,) = host.problems
-            assert words in problem.message
-            assert "restart the host" in problem.message
-            assert words in caplog.text
-            assert (await host.call_tool("a__look")).text == "reply"
-        await host.reload(Config(entries=entries))
-        assert host.problems == []
-        await host.reload(Config(entries=one_server(settings=Settings(contain="neutralise"))))
-        assert "'contain' is new" in host.problems[0].message
-
-
-@pytest.mark.parametrize("table", ["audit", "pins", "server"])
-@live
-async def test_calls_are_refused_until_a_restart_if_a_new_table_is_required(
-    tmp_path: Path, table: str
-) -> None:
-    entries = one_server()
-    after = {
-        "audit": Config(entries=entries, audit=audit(tmp_path / "log", required=True)),
-        "pins": Config(entries=entries, pins=PinsTable()),
-        "server": Config(entries=one_server(settings=Settings(pins="strict"))),
-    }[table]
-    async with Host(Config(entries=entries, policy=Policy(default="allow"))) as host:
-        await host.reload(after)
-        with pytest.raises(Refused, match="needs a restart of the host"):
-            await host.call_tool("a__look")
-        assert [one.name for one in await host.list_tools()] == ["a__look"]
-        await host.reload(Config(entries=entries, policy=Policy(default="allow")))
-        assert (await host.call_tool("a__look")).text == "reply"
-
-
-@live
-async def test_a_table_that_is_in_force_is_no_problem_after_a_reload(tmp_path: Path) -> None:
-    entries = one_server()
-    first = Config(entries=entries, audit=audit(tmp_path / "log", required=True))
-    async with Host(first) as host:
-        await host.reload(
-            Config(entries=entries, audit=audit(tmp_path / "log", required=True, line=7))
-        )
-        assert host.problems == []
-        assert (await host.call_tool("a__look")).text == "reply"
-        await host.reload(Config(entries=entries, audit=audit(tmp_path / "other", required=True)))
-        assert "[audit] is new or has changed" in host.problems[0].message
-        assert (await host.call_tool("a__look")).text == "reply"
 
 
 @live

@@ -30,7 +30,13 @@ from colonnade.host.policy.approvals.inbox import (
     new_key,
 )
 from colonnade.host.policy.approvals.remembered import RememberedRules
-from colonnade.host.policy.request import Consent, Decision, ForwardInput, PolicyRequest
+from colonnade.host.policy.request import (
+    Consent,
+    Decision,
+    DeniedByPerson,
+    ForwardInput,
+    PolicyRequest,
+)
 from colonnade.ports import SERVER_PRINCIPAL
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
@@ -329,7 +335,7 @@ def _refusal(item: InboxItem) -> Refused:
     if item.state == "open":
         what, hint = f"it is waiting for approval {item.id}", "call again with the same arguments"
     elif item.state == "declined":
-        what, hint = "the user denied it", ""
+        return DeniedByPerson("the user denied it", server=item.server, reason="approval")
     else:
         what = f"approval {item.id} is {item.state}"
     return Refused(what, server=item.server, hint=hint, reason="approval")

@@ -4,8 +4,8 @@ Each host has a Unix domain socket of its own in one folder of the user. A messa
 JSON; a response has one line, and `watch` gets a line for each change.
 
 Rules: only the user of the host can use its socket: the folder is of that user and closed to all
-others, and the user of each connection is compared. Messages and connections have limits. A socket
-whose process is gone is removed, never one whose process runs.
+others, and both ends compare the user of the other. Messages, connections and the time for a
+message have limits. A socket whose process is gone is removed, never one whose process runs.
 """
 
 import asyncio
@@ -35,10 +35,14 @@ log: logging.Logger = logging.getLogger("colonnade.host")
 
 # An item with its answer, whose quotes and control characters are escaped.
 MAX_LINE_BYTES: Final = 8 * MAX_ITEM_BYTES
+# Of the name that an answer gives for where it comes from.
+MAX_NAME: Final = 200
 # Terminals and pages of one user.
 MAX_CONNECTIONS: Final = 16
 # For a connection that does not read its responses.
 WRITE_S: Final = 30.0
+# For the next request: a connection that sends none must not keep others out.
+REQUEST_S: Final = 60.0
 # For a response of a host, which is on this machine.
 RESPONSE_S: Final = 30.0
 # In a list: items, and characters of the content of each; `show` has all of one.
@@ -49,7 +53,7 @@ MAX_PATH_BYTES: Final = 103
 
 FOLDER: Final = "run"
 SUFFIX: Final = ".sock"
-_OWN_FOLDER, _OWN_SOCKET = 0o700, 0o600
+_OWN_SOCKET: Final = 0o600
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -85,8 +89,8 @@ def control_folder() -> Path:
     """The folder of the sockets of this user."""
     from colonnade.client.auth import HOME_VARIABLE, storage_folder
 
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime and not os.environ.get(HOME_VARIABLE):
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if _is_own_runtime(runtime) and not os.environ.get(HOME_VARIABLE):
         folder = Path(runtime) / "colonnade"
     else:
         folder = storage_folder() / FOLDER
@@ -95,6 +99,17 @@ def control_folder() -> Path:
         short = hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]
         folder = Path(tempfile.gettempdir()) / f"colonnade-{_own_uid()}-{short}"
     return folder
+
+
+def _is_own_runtime(folder: str) -> bool:
+    """Whether a runtime folder can be used: a relative path is invalid (XDG Base Directory), and
+    `sudo` may leave that of another user."""
+    if not os.path.isabs(folder):
+        return False
+    try:
+        return os.stat(folder).st_uid == _own_uid()
+    except OSError:
+        return True  # it says so where the folder is made
 
 
 def _own_uid() -> int:
@@ -113,8 +128,10 @@ def check_folder(folder: Path) -> None:
 
 def make_folder(folder: Path) -> None:
     """Make the folder. Raises `Refused`."""
+    from colonnade.client.auth import make_private_folder  # on use
+
     try:
-        folder.mkdir(mode=_OWN_FOLDER, parents=True, exist_ok=True)
+        make_private_folder(folder)
     except OSError as error:
         raise Refused(f"cannot create {folder}: {error.strerror}") from None
     check_folder(folder)
@@ -175,7 +192,7 @@ class ControlServer:
                 self._connected, str(path), limit=MAX_LINE_BYTES
             )
         except OSError as error:
-            raise Refused(f"cannot open the socket {path}: {error.strerror}") from None
+            raise Refused(f"cannot open the socket {path}: {error.strerror or error}") from None
         self._stack.callback(_unlink, path)
         path.chmod(_OWN_SOCKET)
         self.path = path
@@ -215,10 +232,10 @@ class ControlServer:
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while line := await reader.readline():
+        while line := await _next_line(reader):
             try:
                 request = msgspec.json.decode(line, type=ControlRequest)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 await _write(writer, ControlResponse(error="this is not a request"))
                 return
             if request.do == "watch":
@@ -239,7 +256,7 @@ class ControlServer:
             return ControlResponse(items=(await inbox.find(request.id),))
         if request.do == "answer" and request.answer is not None:
             outcome = await inbox.answer(
-                request.id, request.answer, serial=request.serial, by=request.by
+                request.id, request.answer, serial=request.serial, by=request.by[:MAX_NAME]
             )
             return ControlResponse(
                 items=(outcome.item,), won=outcome.won, sentence=outcome.sentence
@@ -268,6 +285,12 @@ class ControlServer:
         finally:
             unwatch()
             ended.cancel()
+
+
+async def _next_line(reader: asyncio.StreamReader) -> bytes:
+    """The next request; empty at the end. Raises `TimeoutError` and `ValueError`."""
+    async with asyncio.timeout(REQUEST_S):
+        return await reader.readline()
 
 
 def _brief(item: InboxItem) -> InboxItem:
@@ -313,6 +336,9 @@ class ControlClient:
             )
         except OSError as error:
             raise CannotConnect(f"cannot connect to {self.path}: {error.strerror}") from error
+        if not is_own_user(peer_uid(self._writer.get_extra_info("socket"))):
+            await _close(self._writer)
+            raise Refused(f"{self.path} is the socket of another user", hint="do not answer there")
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -3,9 +3,9 @@
     inbox = Inbox(on_item=ask)                     # answered by a callback
     inbox = Inbox(SqliteStore(path), socket=True)  # by `colonnade inbox`; survives a restart
 
-An item is an approval of a call, a form or a URL of a server, a sampling request or its result, or
-the roots that a server asks for. Callbacks, terminals and the control socket answer all of them in
-the same way.
+An item is an approval of a call, a form or a URL of a server, a sampling request or its result, the
+roots that a server asks for, or definitions that are held. Callbacks, terminals and the control
+socket answer all of them in the same way.
 
 Rules: the first answer wins, by a swap in the store, and later ones get the answer that has won. An
 answer is for the item as it was shown: its serial number is compared. Items, their bytes and the
@@ -21,14 +21,14 @@ import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from colonnade.client.input_callbacks import elicit_result
-from colonnade.errors import ConnectionLost, Fault, InvalidArgument, Refused
+from colonnade.errors import ColonnadeError, ConnectionLost, Fault, InvalidArgument, Refused
 from colonnade.ports import SERVER_PRINCIPAL, Store
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
@@ -56,6 +56,8 @@ ANSWERED_S: Final = 60.0
 # How long an item of a call outlives its process, and how often it is renewed while that waits.
 LEASE_S: Final = 30.0
 RENEW_S: Final = 10.0
+# For calls that are told to ask elsewhere: one step of the loop, and one of the store.
+WITHDRAW_S: Final = 5.0
 # After an error of the store, before it is listened to again.
 RETRY_S: Final = 1.0
 
@@ -64,7 +66,12 @@ TOPIC: Final = "inbox"
 ID_CHARACTERS: Final = 8
 _KEY_CHARACTERS: Final = 32
 
-InboxKind: TypeAlias = Literal["approval", "form", "url", "sampling", "sampling_result", "roots"]
+# Items without a waiting call that callbacks have seen, so that they see each once.
+MAX_SHOWN: Final = 1000
+
+InboxKind: TypeAlias = Literal[
+    "approval", "form", "url", "sampling", "sampling_result", "roots", "definitions"
+]
 ItemState: TypeAlias = Literal[
     "open", "accepted", "declined", "cancelled", "used", "expired", "withdrawn"
 ]
@@ -127,19 +134,23 @@ class InboxItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def is_of_process(self) -> bool:
         """Whether only the process that waits for it can use the answer."""
-        return self.kind != "approval" and not self.task
+        return self.kind not in ("approval", "definitions") and not self.task
 
 
 class AnswerOutcome(NamedTuple):
-    """Whether an answer has won, and the item as it is now."""
+    """Whether an answer has won, and the item as it is now; `why` is why it has not, if that is
+    not its state."""
 
     won: bool
     item: InboxItem
+    why: str = ""
 
     @property
     def sentence(self) -> str:
         """The outcome, for the person who answered."""
         item = self.item
+        if self.why:
+            return f"{item.id}: {self.why}"
         if self.won:
             return f"{item.id}: {item.state}"
         if item.state in ("expired", "withdrawn"):
@@ -154,6 +165,22 @@ def _said(item: InboxItem) -> str:
 # Answers an item, now or later; None leaves it to others.
 OnItem: TypeAlias = Callable[[InboxItem], InboxAnswer | Awaitable[InboxAnswer | None] | None]
 OnItemChange: TypeAlias = Callable[[InboxItem], None]
+
+CHANGED: Final = "it has changed since it was shown; look at it again"
+
+
+class DefinitionAcceptor(Protocol):
+    """The pins of a host, which accept what items of kind `definitions` show."""
+
+    def has(self, item: InboxItem) -> bool:
+        """Whether the definitions are of a server of this host."""
+        ...
+
+    async def accept(self, item: InboxItem) -> str:
+        """Accept exactly what an item shows. Returns why it was not, empty if it was. Raises
+        `ColonnadeError` if the store fails."""
+        ...
+
 
 _decoder = msgspec.json.Decoder(InboxItem)
 
@@ -210,7 +237,7 @@ def check_answer(item: InboxItem, answer: InboxAnswer) -> None:
         elif item.kind == "roots":
             _check_roots(item.content, answer.content)
         else:
-            raise InvalidArgument(f"this {item.kind} is answered without content")
+            raise InvalidArgument(f"an item of kind {item.kind!r} is answered without content")
     except Fault as fault:
         what = "" if item.kind == "form" else f"this does not fit the {item.kind}: "
         raise InvalidArgument(f"{what}{fault.message}") from None
@@ -245,7 +272,7 @@ class Inbox:
     - `store` keeps the items: with one that other processes share, or that survives a restart, so
       do they. By default they are in memory.
     - `on_item` is called with each new item of this process, and returns an `InboxAnswer`, or None
-      to leave it to others.
+      to leave it to others. `item.kind` says what it is: `definitions` are not a call.
     - `socket` is whether a host serves the control socket of `colonnade inbox` while it is entered.
     - `wait_s` is how long a call waits for its approval, `usable_s` how long the identical call can
       use one that was granted later, and `deadline_s` how long an item waits.
@@ -277,7 +304,12 @@ class Inbox:
         self.clock: Callable[[], float] = clock
         self._answerers: dict[object, OnItem | None] = {}
         self._watchers: dict[object, OnItemChange] = {}
+        self._acceptors: dict[object, DefinitionAcceptor] = {}
+        # Serial numbers of posted items that callbacks have seen.
+        self._shown: dict[str, None] = {}
         self._waiters: dict[str, set[asyncio.Event]] = {}
+        # Set when one of them has ended.
+        self._left = asyncio.Event()
         # Callbacks that have an item before them, by its serial number.
         self._asking: dict[asyncio.Task[None], str] = {}
         self._listener: asyncio.Task[None] | None = None
@@ -314,6 +346,16 @@ class Inbox:
             self._watchers.pop(mark, None)
 
         return unwatch
+
+    def attach_pins(self, acceptor: DefinitionAcceptor) -> Callable[[], None]:
+        """Add the pins of a host, until the returned function is called."""
+        mark = object()
+        self._acceptors[mark] = acceptor
+
+        def detach() -> None:
+            self._acceptors.pop(mark, None)
+
+        return detach
 
     # ------------------------------------------------------------ items
 
@@ -360,11 +402,7 @@ class Inbox:
     async def open(self, item: InboxItem) -> InboxItem:
         """Add an item, or return the open one with the same key. Raises `Refused` if its principal
         has too many."""
-        value = encode(item)
-        if len(value) > MAX_ITEM_BYTES:
-            size = f"{len(value)} bytes; {MAX_ITEM_BYTES} at most"
-            raise Refused(f"this is too large for the inbox: {size}")
-        await self._check_room(item, len(value))
+        await self._check_room(item)
         while True:
             before = await self.store.get(SERVER_PRINCIPAL, item.key)
             there = _decoded(before)
@@ -380,9 +418,43 @@ class Inbox:
         self._ask(item)
         return item
 
-    async def _check_room(self, item: InboxItem, size: int) -> None:
+    async def post(self, item: InboxItem) -> None:
+        """Add an item that no call waits for. The one with its key stays if it has the same content
+        and is open or was declined; otherwise it is replaced, so that an answer to what it showed
+        is refused. Raises `Refused` if there are too many."""
+        await self._check_room(item)
+        while True:
+            before = await self.store.get(SERVER_PRINCIPAL, item.key)
+            there = _decoded(before)
+            if (
+                there is not None
+                and there.deadline > self.clock()
+                and there.content == item.content
+                and there.state in ("open", "declined")
+            ):
+                break
+            if await self._put(item, before):
+                if there is not None and there.state == "open":
+                    self._changed(replace(there, state="withdrawn"))
+                there = item
+                self._changed(item)
+                break
+        if there.state == "open" and there.serial not in self._shown:
+            self._shown[there.serial] = None
+            if len(self._shown) > MAX_SHOWN:
+                del self._shown[next(iter(self._shown))]
+            self._ask(there)
+
+    async def _check_room(self, item: InboxItem) -> None:
+        size = len(encode(item))
+        if size > MAX_ITEM_BYTES:
+            words = f"{size} bytes; {MAX_ITEM_BYTES} at most"
+            raise Refused(f"this is too large for the inbox: {words}")
         queue = item.key.rpartition("/")[0] + "/"
-        records = await self._read_all(queue)
+        # Definitions, which wait for days, take no room of what calls wait for.
+        is_posted = item.kind == "definitions"
+        every = await self._read_all(queue)
+        records = [one for one in every if (one.kind == "definitions") is is_posted]
         waiting = [one for one in records if one.state == "open" and one.key != item.key]
         if len(waiting) >= MAX_ITEMS or len(records) >= MAX_RECORDS:
             raise Refused(f"the inbox is full: {len(waiting)} items wait; answer them first")
@@ -432,10 +504,13 @@ class Inbox:
         before = await self.store.get(SERVER_PRINCIPAL, found.key)
         item = _decoded(before)
         if item is None or serial not in ("", item.serial):
-            return AnswerOutcome(False, replace(found, state="expired"))
+            is_newer = item is not None and item.state == "open" and item.kind == "definitions"
+            expired = replace(found, state="expired")
+            return AnswerOutcome(False, expired, CHANGED if is_newer else "")
         if item.state != "open" or item.deadline <= self.clock():
             return AnswerOutcome(False, await self.read(item.key) or found)
         check_answer(item, answer)
+        acceptor = self._acceptor(item) if answer.action == "accept" else None
         now = self.clock()
         after = replace(
             item,
@@ -445,13 +520,27 @@ class Inbox:
             answered_at=now,
             usable_until=now + self.usable_s if item.kind == "approval" or item.task else 0.0,
         )
+        if item.kind == "definitions":  # it is not asked about again
+            after = replace(after, usable_until=item.deadline)
         if len(encode(after)) > 2 * MAX_ITEM_BYTES:
             raise InvalidArgument(f"the answer is too large; {MAX_ITEM_BYTES} bytes at most")
         if not await self._put(after, before):
             return AnswerOutcome(False, await self.read(item.key) or replace(item, state="expired"))
         self._changed(after)
         await self._publish(after)
-        return AnswerOutcome(True, after)
+        why = await acceptor.accept(after) if acceptor is not None else ""
+        return AnswerOutcome(not why, after, why)
+
+    def _acceptor(self, item: InboxItem) -> DefinitionAcceptor | None:
+        """The pins that accept an item, if it has definitions. Raises `InvalidArgument` if they are
+        of another host."""
+        if item.kind != "definitions":
+            return None
+        for one in self._acceptors.values():
+            if one.has(item):
+                return one
+        message = f"this host has no pins of server {item.server!r}; answer it in the one that has"
+        raise InvalidArgument(message)
 
     async def use(self, item: InboxItem) -> bool:
         """Use an answer that was accepted, once in all processes; whether this was the first."""
@@ -476,6 +565,20 @@ class Inbox:
         if await self._put(gone, before):
             self._changed(gone)
             await self._publish(gone)
+
+    async def withdraw_all(self) -> None:
+        """End the items that calls of this process wait for, which are to ask elsewhere, and wait
+        until they have heard of it."""
+        with contextlib.suppress(ColonnadeError, TimeoutError):
+            async with asyncio.timeout(WITHDRAW_S):
+                while self._waiters:
+                    for key in list(self._waiters):
+                        item = await self.read(key)
+                        if item is not None:
+                            await self.withdraw(item)
+                    self._left.clear()
+                    if self._waiters:
+                        await self._left.wait()
 
     # ------------------------------------------------------------ waiting
 
@@ -516,6 +619,7 @@ class Inbox:
     def _forget_waiter(self, key: str, woken: asyncio.Event) -> None:
         waiters = self._waiters.get(key, set())
         waiters.discard(woken)
+        self._left.set()
         if not waiters:
             self._waiters.pop(key, None)
         if not self._waiters and self._listener is not None:

@@ -38,6 +38,9 @@ MAX_RULES: Final = 1000
 MAX_RULE_BYTES: Final = 64 * 1024
 # Of the arguments of a rule for exactly these arguments, in characters.
 MAX_SHOWN: Final = 200
+# A folder that was changed within this time is read each time: another change may have the same
+# time, which file systems keep in steps of up to two seconds.
+SETTLED_NS: Final = 3_000_000_000
 
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
@@ -157,7 +160,7 @@ class RememberedRules:
             return ()
         if changed_at != self._read_at:
             self._kept = tuple(read_rules(self.folder))
-            self._read_at = changed_at
+            self._read_at = changed_at if time.time_ns() - changed_at > SETTLED_NS else -1
         return self._kept
 
     def add(self, item: InboxItem, scope: KeptScope) -> RememberedRule:
@@ -192,6 +195,9 @@ def read_rules(folder: Path) -> Iterable[RememberedRule]:
     """The rules of a folder, the oldest first. What another user could have written is skipped."""
     found: list[RememberedRule] = []
     with contextlib.suppress(OSError):
+        if not is_own(folder.stat()):
+            log.warning("%s is not used: another user can write to it", folder)
+            return found
         for path in sorted(folder.glob("*.json"))[:MAX_RULES]:
             rule = _read_rule(path)
             if rule is not None:
@@ -213,7 +219,7 @@ def _read_rule(path: Path) -> RememberedRule | None:
 
 
 def is_own(seen: os.stat_result) -> bool:
-    """Whether only the user of this process could have written a file."""
+    """Whether only the user of this process could have written a file or to a folder."""
     if sys.platform == "win32":
         return True
     return seen.st_uid == os.getuid() and not seen.st_mode & _OTHERS_WRITE
@@ -230,11 +236,13 @@ def write_rule(folder: Path, rule: RememberedRule) -> None:
 
 
 def remove_rule(folder: Path, id: str) -> bool:
-    """Delete the file of a rule; whether there was one."""
+    """Delete the file of a rule; whether there was one. Raises `Refused`."""
     if not (id.isascii() and id.isalnum()):
         return False
     try:
         (folder / f"{id}.json").unlink()
     except FileNotFoundError:
         return False
+    except OSError as error:
+        raise Refused(f"it cannot be forgotten: {error.strerror}") from None
     return True

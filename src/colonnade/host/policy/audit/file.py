@@ -230,7 +230,7 @@ class AuditFile:
 
     def _open(self, time_ns: int) -> None:
         os.makedirs(self._folder, FOLDER_MODE, exist_ok=True)
-        if self._part == 0 and os.name == "posix" and os.stat(self._folder).st_mode & OTHERS_WRITE:
+        if self._part == 0 and os.name == "posix" and is_open_to_others(os.stat(self._folder)):
             log.warning("other users can write to the folder of the audit log, %s", self._folder)
         if self._previous is None:
             self._previous = last_lines(self._folder)[:MAX_PREVIOUS]
@@ -309,6 +309,11 @@ class AuditFile:
             return None
         time = file_time(self._clock())
         return StoredHead(self.chain.run, seq, digest, host_name(), self._folder, time)
+
+
+def is_open_to_others(seen: os.stat_result) -> bool:
+    """Whether another user, but the administrator, can remove files of a folder."""
+    return seen.st_uid not in (0, os.getuid()) or bool(seen.st_mode & OTHERS_WRITE)
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -30,7 +30,6 @@ from msgspec import Raw, Struct
 from colonnade.errors import ColonnadeError, InvalidArgument, Refused, RemoteError
 from colonnade.host.config.settings import AuditSettings
 from colonnade.host.policy.audit.file import (
-    FOLDER_MODE,
     MAX_FILE_BYTES,
     AuditFile,
     HeadKeeper,
@@ -474,11 +473,11 @@ def _message(error: BaseException) -> str:
 
 def _user_key() -> bytes:
     """The key of this user for digests; a random one if it cannot be stored."""
-    from colonnade.client.auth import file_key, storage_folder  # on use
+    from colonnade.client.auth import file_key, make_private_folder, storage_folder  # on use
 
     folder = storage_folder()
     try:
-        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        make_private_folder(folder)
         return file_key(folder / "audit.key")
     except (OSError, ColonnadeError) as error:
         log.warning("digests of this run cannot be compared with others: %s", error)

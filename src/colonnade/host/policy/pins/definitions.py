@@ -258,6 +258,13 @@ def describe(text: bytes) -> list[str]:
     return lines
 
 
+def differing_lines(before: str, after: str) -> list[str]:
+    """A definition that waits, as lines: compared with the accepted one, if there is one."""
+    if not after:
+        return ["(too long to be kept; read it with colonnade ls)"]
+    return diff(before.encode(), after.encode()) if before else describe(after.encode())
+
+
 def _leaves(text: bytes) -> dict[str, str | bytes]:
     """The values of a definition by their path: strings, and all others as JSON."""
     return dict(_walk("", _decoder.decode(text), MAX_DEPTH))

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -36,6 +36,9 @@ from colonnade.host.servers.listings import ListedItems, ListKind, ListSource, r
 from colonnade.host.servers.session import SessionCall
 from colonnade.protocol.uritemplate import UriTemplate
 from colonnade.text import clean, cut
+
+if TYPE_CHECKING:  # pins need no inbox
+    from colonnade.host.policy.pins.held_definitions import HeldDefinitions
 
 log: logging.Logger = logging.getLogger("colonnade.host")
 
@@ -69,6 +72,8 @@ class PinGuard:
 
     def __init__(self, pins: Pins) -> None:
         self.pins = pins
+        # Shows what is held in the inbox, if there is one.
+        self.held_definitions: HeldDefinitions | None = None
         self._servers: WeakKeyDictionary[HostedServer, PinnedServer] = WeakKeyDictionary()
         # How servers call themselves, by key.
         self._titles: dict[str, set[str]] = {}
@@ -104,9 +109,16 @@ class PinGuard:
             message = f"the {kind} of server {server.key!r} have a member that is not valid JSON"
             raise RemoteProtocolError(message, server=server.key) from None
         review = await self.pins.review(pinned, item_kind, definitions)
+        if self.held_definitions is not None:
+            await self.held_definitions.note(pinned, item_kind, review)
         if server.instructions:
-            await self.pins.review_instructions(pinned, server.instructions)
+            await self._review_instructions(pinned, server.instructions)
         return review
+
+    async def _review_instructions(self, server: PinnedServer, text: str) -> None:
+        review = await self.pins.review_instructions(server, text)
+        if review is not None and self.held_definitions is not None:
+            await self.held_definitions.note(server, "instructions", review)
 
     def note_titles(self, server: HostedServer, source: ListSource, keys: Iterable[str]) -> None:
         """Warn of a server that calls itself almost like another one: the same letters in another
@@ -143,7 +155,7 @@ class PinGuard:
             if await self._is_outdated(pinned, kind, review):
                 listing.mark_stale()
             if server.instructions and not self.shows_instructions(server, server.instructions):
-                await self.pins.review_instructions(pinned, server.instructions)
+                await self._review_instructions(pinned, server.instructions)
         except ColonnadeError as error:
             log.warning("the accepted definitions of server %r: %s", server.key, error)
 

@@ -14,7 +14,7 @@ other. If the record cannot be read or written, the list fails, and nothing of i
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -28,6 +28,7 @@ from colonnade.host.policy.pins.records import (
     FirstSight,
     HeldItem,
     ListComparison,
+    PendingDefinition,
     PinnedItem,
     PinRecord,
     accept_pending,
@@ -35,7 +36,7 @@ from colonnade.host.policy.pins.records import (
     decode_record,
     drop_pending,
     encode_record,
-    held_in,
+    pending_in,
 )
 from colonnade.ports import SERVER_PRINCIPAL, Store
 from colonnade.text import clean
@@ -53,8 +54,6 @@ MAX_SWAPS: Final = 20
 MAX_LOGGED: Final = 10
 # Held items that are known to have been logged, over all servers.
 MAX_REMEMBERED: Final = 10_000
-
-_OWN_FOLDER: Final = 0o700
 
 
 class PinnedServer(Struct, frozen=True):
@@ -95,11 +94,16 @@ def refusal_hint(server: str) -> str:
 
 
 class PinStatus(Struct, frozen=True):
-    """The pins of one kind of one server, for people: what was accepted, and what is held."""
+    """The pins of one kind of one server, for people: what was accepted, and what waits."""
 
     kind: ItemKind
     items: Mapping[str, PinnedItem]
-    held: tuple[HeldItem, ...]
+    pending: tuple[PendingDefinition, ...]
+
+    @property
+    def held(self) -> tuple[HeldItem, ...]:
+        """What waits, without its text."""
+        return tuple(one.item for one in self.pending)
 
 
 class Pins:
@@ -170,13 +174,15 @@ class Pins:
         store = await self._store()
         return await store.get(SERVER_PRINCIPAL, _key(server.identity, kind)) != review.seen
 
-    async def review_instructions(self, server: PinnedServer, text: str) -> None:
-        """Compare the instructions of a server with those that were accepted."""
+    async def review_instructions(self, server: PinnedServer, text: str) -> ListReview | None:
+        """Compare the instructions of a server with those that were accepted; None if these were
+        reviewed and accepted before."""
         one = instructions_definition(text)
         if self._instructions.get(server.identity) == (one.digest, True):
-            return
+            return None
         review = await self.review(server, "instructions", {one.name: one})
         self._instructions[server.identity] = one.digest, review.allows(one.name)
+        return review
 
     def accepts_instructions(self, server: PinnedServer, text: str) -> bool:
         """Whether these instructions were reviewed and accepted."""
@@ -240,12 +246,23 @@ class Pins:
         for kind in KINDS:
             record = await self._read(server, kind)
             if record.items:
-                found.append(PinStatus(kind, record.items, tuple(held_in(record, kind))))
+                found.append(PinStatus(kind, record.items, tuple(pending_in(record, kind))))
         return found
 
-    async def accept(self, server: PinnedServer, held: Iterable[HeldItem]) -> list[HeldItem]:
+    async def pending(
+        self, server: PinnedServer, kind: ItemKind
+    ) -> tuple[Iterator[PendingDefinition], int]:
+        """What waits of one kind, each compared when it is taken, and how many they are."""
+        record = await self._read(server, kind)
+        count = sum(len(one.pending) for one in record.items.values())
+        return pending_in(record, kind), count
+
+    async def accept(
+        self, server: PinnedServer, held: Iterable[HeldItem], *, all_or_none: bool = False
+    ) -> list[HeldItem]:
         """Accept these definitions. Returns those that were accepted: one that no longer waits is
-        not, and another one that the server has sent meanwhile is not either."""
+        not, and another one that the server has sent meanwhile is not either. With `all_or_none`
+        those of one kind are accepted only if all of them wait."""
         by_kind: dict[ItemKind, list[HeldItem]] = {}
         for one in held:
             by_kind.setdefault(one.kind, []).append(one)
@@ -260,6 +277,8 @@ class Pins:
                 done: list[tuple[str, str]] = done,
             ) -> PinRecord:
                 changed, found = accept_pending(record, pairs, self._clock())
+                if all_or_none and len(found) < len(pairs):
+                    changed, found = record, []
                 done[:] = found
                 return changed
 
@@ -331,8 +350,10 @@ def _key(identity: str, kind: ItemKind) -> str:
 
 
 def _make_folder(folder: Path) -> None:
+    from colonnade.client.auth import make_private_folder  # on use
+
     try:
-        folder.mkdir(mode=_OWN_FOLDER, parents=True, exist_ok=True)
+        make_private_folder(folder)
     except OSError as error:
         raise Refused(
             f"accepted definitions cannot be kept in {folder}: {error.strerror}"

@@ -10,7 +10,7 @@ and no arguments, results, headers or environment variables.
 """
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -315,19 +315,27 @@ def drop_pending(record: PinRecord) -> PinRecord:
     return PinRecord({name: item for name, item in kept.items() if item.accepted})
 
 
-def held_in(record: PinRecord, kind: ItemKind) -> list[HeldItem]:
+class PendingDefinition(Struct, frozen=True, omit_defaults=True):
+    """A definition that waits: what has happened to it, its text, and the accepted text to compare
+    it with. A text is empty if it was too long to keep, or there is none."""
+
+    item: HeldItem
+    text: str = ""
+    before: str = ""
+
+
+def pending_in(record: PinRecord, kind: ItemKind) -> Iterator[PendingDefinition]:
     """What waits in a record, each with what has happened to it."""
-    found: list[HeldItem] = []
     for name, item in record.items.items():
-        texts = [one.text.encode() for one in item.accepted if one.text]
         for one in item.pending:
-            held = HeldItem(kind, name, one.state, one.digest, one.other)
-            if one.state == "changed" and texts and one.text:
-                text = one.text.encode()
-                paths = changed_members(closest_text(texts, text), text)
-                held = replace(held, members=tuple(paths))
-            found.append(held)
-    return found
+            held, text = HeldItem(kind, name, one.state, one.digest, one.other), one.text.encode()
+            other = one.other if one.state in ("renamed", "copied") else name
+            accepted = record.items.get(other, PinnedItem()).accepted
+            texts = [each.text.encode() for each in accepted if each.text]
+            before = closest_text(texts, text) if texts and text else b""
+            if one.state == "changed" and before:
+                held = replace(held, members=tuple(changed_members(before, text)))
+            yield PendingDefinition(held, one.text, before.decode())
 
 
 def _short(name: str) -> str:

@@ -163,6 +163,11 @@ class Rule:
         return label or UNNAMED
 
     @property
+    def public_label(self) -> str:
+        """The rule for callers on other machines: its name, without its place."""
+        return f"rule {self.name!r}" if self.name else "a rule"
+
+    @property
     def written(self) -> dict[str, Any]:
         """Its conditions as they were given, by name; without those that it does not have."""
         names = ("action", "principals", "claims", "clients", "servers", "tools", "prompts")
@@ -256,6 +261,11 @@ class FunctionRule:
         return f"function {self.name}"
 
     @property
+    def public_label(self) -> str:
+        """The rule for callers on other machines."""
+        return self.label
+
+    @property
     def identity(self) -> object:
         """What the version of a policy depends on."""
         return ["function", self.qualified_name, self.version]
@@ -311,6 +321,7 @@ class Policy:
             id(one): one.label if one.label != UNNAMED else f"{UNNAMED} {number}"
             for number, one in enumerate(self.rules, 1)
         }
+        self._public_labels = {self._labels[id(one)]: one.public_label for one in self.rules}
         identity = [default, *(one.identity for one in self.rules)]
         text = msgspec.json.encode(identity, order="deterministic")
         self.version: str = hashlib.sha256(text).hexdigest()[:VERSION_CHARACTERS]
@@ -366,6 +377,10 @@ class Policy:
     def label_of(self, rule: AnyRule) -> str:
         """A rule of this policy for people: its name, its place, or its number."""
         return self._labels.get(id(rule), rule.label)
+
+    def public_label(self, label: str) -> str:
+        """The rule with a label, or the default, for callers on other machines."""
+        return self._public_labels.get(label, label)
 
     def default_for(self, request: PolicyRequest) -> tuple[Action, str]:
         """The action if no rule matches, and its name."""
@@ -431,11 +446,6 @@ class Policy:
             if not open_readings:
                 break
         return steps
-
-
-def denial_of_calls(why: str) -> Policy:
-    """A policy that refuses every call with a reason, and hides nothing."""
-    return Policy([FunctionRule(lambda _: "deny", name=why, version=why, arguments=True)])
 
 
 class RuleCandidate(NamedTuple):
@@ -517,7 +527,8 @@ class PreparedRules:
         reason = f"{label} says {action}"
         if several:
             reason += ", for one of the readings of a value"
-        return Decision(action, label, by_arguments, self._policy.version, reason)
+        version, public = self._policy.version, self._policy.public_label(label)
+        return Decision(action, label, by_arguments, version, reason, public_rule=public)
 
 
 def _readings(rule: Rule, request: PolicyRequest) -> int:
