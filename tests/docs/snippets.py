@@ -10,7 +10,7 @@
   that everybody knows. It is not run.
 - A conversation with a prompt (```` ```console ````) is run in the same folder: `$ ` begins a
   command, and what stands below it is what it prints; `…` is anything, alone on a line any lines. A
-  file that the document does not have is an example. A server that it starts (`colonnade serve`) runs until the end of the document, on a port of its own
+  file that the document does not have is an example. A server that it starts (`colonnade serve`, `colonnade gateway`) runs until the end of the document, on a port of its own
   that takes the place of the one that is shown.
 
 Rules: nothing is left out because it is hard to run; what cannot run is not shown as Python, and not
@@ -271,7 +271,7 @@ class Prompt:
         program = TYPED.get(words[0]) if words else None
         if program is None:
             return f"{one.command!r} is not run here; there are {', '.join(TYPED)}"
-        if words[:2] == ["colonnade", "serve"]:
+        if words[:2] in (["colonnade", "serve"], ["colonnade", "gateway"]):
             printed = self._served([*program, *words[1:]], one.command)
         else:
             printed = self._done([*program, *words[1:]])
@@ -288,7 +288,10 @@ class Prompt:
 
     def _surroundings(self) -> dict[str, str]:
         plain = {name: value for name, value in os.environ.items() if "COLOR" not in name}
-        return {**plain, "NO_COLOR": "1", "COLUMNS": "100", "PYTHONWARNINGS": "error"}
+        # `colonnade` in a configuration file is this one, and what is trusted here is not elsewhere.
+        path = os.pathsep.join([str(Path(sys.executable).parent), plain.get("PATH", "")])
+        own = {"PATH": path, "COLONNADE_HOME": str(self._folder / "home")}
+        return {**plain, **own, "NO_COLOR": "1", "COLUMNS": "100", "PYTHONWARNINGS": "error"}
 
     def _where(self, command: list[str]) -> Path:
         """The document's own folder, or that of the examples for a file that is only there."""

@@ -8,6 +8,7 @@ import pytest
 from auth.cutting import Cut, check_fits, check_missed
 
 HOMES, HELD = "test_homes.py", "test_held_replicas.py"
+ATTACKS, MANIFESTS = "test_home_attacks.py", "test_manifests.py"
 
 CUTS: dict[str, Cut] = {
     "principal of a home": Cut(
@@ -115,6 +116,120 @@ CUTS: dict[str, Cut] = {
         "                (CallerLost(",
         HOMES,
         "moves_to_the_call",
+    ),
+    "principal of a carried request": Cut(
+        "gateway/homes.py",
+        "if request.exchange.principal != home.principal:",
+        "if False:",
+        ATTACKS,
+        "another_principal_is_not_run",
+    ),
+    "keys of messages between replicas": Cut(
+        "gateway/gateway.py",
+        "        replica = Replica(store, seal=self.keys, group=self.info.name)\n        if not",
+        "        replica = Replica(store, group=self.info.name)\n        if not",
+        ATTACKS,
+        "a_gateway_is_one_replica",
+    ),
+    "keys of messages of a gateway without sessions": Cut(
+        "gateway/gateway.py",
+        "            self._replica = Replica(store, seal=self.keys, group=self.info.name)\n",
+        "            self._replica = Replica(store, group=self.info.name)\n",
+        ATTACKS,
+        "written_into_the_store_is_not_run",
+    ),
+    "decryption of messages": Cut(
+        "replicas/replica.py",
+        "                # Nothing was missed: it is of another service, or forged, or was sent elsewhere.\n"
+        '                self._log_once("messages that were not encrypted with its keys are ignored")\n'
+        "                return\n",
+        "                pass\n",
+        ATTACKS,
+        "written_into_the_store_is_not_run",
+    ),
+    "topic of an encrypted message": Cut(
+        "replicas/replica.py",
+        "data = self.seal.decrypt(data, topic.encode())",
+        "data = self.seal.decrypt(data, b'replicas gateway')",
+        ATTACKS,
+        "written_into_the_store_is_not_run",
+    ),
+    "a request that was begun before": Cut(
+        "replicas/remote_request.py",
+        "if begin.id in self._runs or begin.id in self._begun:",
+        "if begin.id in self._runs:",
+        ATTACKS,
+        "sent_again",
+    ),
+    "an entry that cannot be read": Cut(
+        "gateway/homes.py",
+        "if before is not None and record is None:",
+        "if False:",
+        ATTACKS,
+        "not_taken_over",
+    ),
+    "keys of an entry": Cut(
+        "gateway/homes.py",
+        "        except Fault:\n            return None\n\n    # ---",
+        "        except Fault:\n            return decode_remote(HomeRecord, value)\n\n    # ---",
+        ATTACKS,
+        "not_taken_over",
+    ),
+    "replicas by their keys": Cut(
+        "gateway/gateway.py",
+        "if store is None or self.keys.private:",
+        "if store is None:",
+        ATTACKS,
+        "without_keys_has_its_own",
+    ),
+    "renewal after a release": Cut(
+        "gateway/homes.py",
+        "        self.is_lost = True  # no later renewal makes it again\n",
+        "",
+        ATTACKS,
+        "renewed_while_it_is_released",
+    ),
+    "release after a renewal without a response": Cut(
+        "gateway/homes.py",
+        "for before in (self.value, *self._tried):",
+        "for before in (self.value,):",
+        ATTACKS,
+        "renewal_was_cut_off",
+    ),
+    "a lease that the store has lost": Cut(
+        "replicas/replica.py",
+        "                        lapsed = had_lease\n",
+        "",
+        ATTACKS,
+        "no_two_homes_live",
+    ),
+    "changes that wait": Cut(
+        "gateway/homes.py",
+        "if len(home.changes) >= MAX_CHANGES:",
+        "if False:",
+        ATTACKS,
+        "bounded_memory",
+    ),
+    "keys of a manifest": Cut(
+        "gateway/manifests.py",
+        "return seal.decrypt(value, _place(principal, key))",
+        "return value",
+        MANIFESTS,
+        "written_without_the_keys",
+    ),
+    "place of a manifest": Cut(
+        "gateway/manifests.py",
+        'return f"{key} {principal}".encode()',
+        'return b""',
+        MANIFESTS,
+        "written_without_the_keys",
+    ),
+    "encryption of a manifest": Cut(
+        "gateway/manifests.py",
+        "value = raw if seal is None else seal.encrypt(raw, _place(owner, key))",
+        "value = raw",
+        ATTACKS,
+        "readable_in_the_store",
     ),
     "effect of a round whose replica is gone": Cut(
         "gateway/bridge.py",

@@ -2,6 +2,8 @@
 them."""
 
 import asyncio
+import logging
+import sys
 from typing import Annotated, Any
 
 import pytest
@@ -477,3 +479,43 @@ async def test_a_server_that_cannot_be_listed_is_logged_once(
     (record,) = [one for one in caplog.records if one.name == "colonnade.gateway"]
     assert "server 'bad' is left out of lists: cannot start server 'bad'" in record.getMessage()
     assert "no-such-program-of-ours" in record.getMessage()
+
+
+DYING = "import sys; print('no database at db.internal', file=sys.stderr); sys.exit(3)"
+
+
+@live
+async def test_what_a_server_printed_that_does_not_start_is_logged_and_sent_to_no_remote_caller(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Host({"bad": [sys.executable, "-c", DYING]}) as host:
+        gateway = Gateway(host)
+        async with served(gateway) as url, connect(url, revision=OLD) as client:
+            assert await client.list_tools() == []
+            for _ in range(2):
+                result = await client.call_tool("bad__x")
+                assert result.is_error
+                assert "bad" in result.text
+                assert "db.internal" not in result.text
+            with pytest.raises(RemoteError) as error:
+                await client.get_prompt("bad__x")
+            assert "db.internal" not in str(error.value)
+    records = [one for one in caplog.records if one.name == "colonnade.gateway"]
+    said = [one for one in records if "no database at db.internal" in one.getMessage()]
+    assert said
+    assert {one.levelno for one in said} == {logging.WARNING}
+
+
+@live
+async def test_a_call_to_a_server_that_does_not_start_logs_what_it_printed_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Host({"bad": [sys.executable, "-c", DYING]}) as host:
+        gateway = Gateway(host)
+        async with served(gateway) as url, connect(url, revision=OLD) as client:
+            for _ in range(3):
+                assert (await client.call_tool("bad__x")).is_error
+    warnings = [one for one in caplog.records if one.levelno >= logging.WARNING]
+    said = [one.getMessage() for one in warnings if "db.internal" in one.getMessage()]
+    assert len(said) == 1
+    assert said[0].startswith("tools/call of '' failed: ")

@@ -1,6 +1,8 @@
 """The policy of a host holds for tasks that cross a gateway."""
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -12,6 +14,7 @@ from colonnade.client.client import Client
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.gateway.tasks import GatewayTasks
 from colonnade.host.policy.approvals.inbox import Inbox, InboxAnswer, InboxItem
+from colonnade.host.policy.audit.log import AuditLog
 from colonnade.protocol import types as t
 from colonnade.protocol.json_checks import has_duplicate_members
 from colonnade.protocol.jsonrpc import encode
@@ -43,6 +46,36 @@ async def test_a_task_is_asked_about_its_call_once(date: str) -> None:
         await client.ask("tasks/get", requests["tasks/get"])
         await client.ask("tasks/cancel", requests["tasks/cancel"])
         await press.cancelled.wait()
+
+
+@pytest.mark.parametrize("date", [OLD, NEW])
+@live
+async def test_a_request_about_a_task_of_a_server_that_is_hidden_is_in_the_audit_log(
+    date: str, tmp_path: Path
+) -> None:
+    press = Press()
+    log = AuditLog(tmp_path)
+    async with recorded(
+        press.server, upstream=date, downstream=date, policy=ALLOW, audit=log
+    ) as cell:
+        client = await connected(cell)
+        await client.start_task("s__book")
+        given, _ = ids_of(cell)
+        cell.host._own_policy = Policy([Rule("deny", servers="s")], default="allow")
+        await cell.host.reload(cell.entries)
+        for method, params in about(client, given).items():
+            with pytest.raises(RemoteError, match="no such task"):
+                await client.ask(method, params)
+    lines = [
+        json.loads(line)
+        for file in sorted(tmp_path.glob("*.jsonl"))
+        for line in file.read_text().splitlines()
+    ]
+    for method in about(client, given):
+        events = [one for one in lines if one.get("method") == method]
+        assert [one["event"] for one in events][:2] == ["proposed", "decided"], method
+        assert {one["server"] for one in events} == {"s"}
+        assert events[0]["principal"] == "ada"
 
 
 @live

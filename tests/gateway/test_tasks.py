@@ -528,6 +528,46 @@ async def test_the_task_of_a_tool_that_is_hidden_is_unknown(date: str) -> None:
         cell.check()
 
 
+@live
+async def test_progress_of_a_task_ends_when_rules_hide_its_tool() -> None:
+    press = Press()
+    async with recorded(
+        press.server, upstream=OLD, downstream=OLD, policy=Policy(default="allow")
+    ) as cell:
+        ada = await connected(cell)
+        progress: list[Any] = []
+        await ada.start_task("s__book", on_progress=lambda *one: progress.append(one))
+        await until(lambda: (1, 2, "chapter 1") in progress)
+        cell.host._own_policy = HIDING
+        await cell.host.reload(cell.entries)
+        press.go.set()
+        server_said = cell.server_wire.said
+        await until(lambda: len(server_said(Side.SERVER, "notifications/progress")) == 2)
+        await until(lambda: len(cell.gateway._tasks.followers) == 0)
+        await ada.ping()
+        assert len(cell.client_wire.said(Side.SERVER, "notifications/progress")) == 1
+        assert progress == [(1, 2, "chapter 1")]
+
+
+@live
+async def test_progress_of_a_task_goes_on_after_rules_have_changed_that_do_not_hide_it() -> None:
+    press = Press()
+    async with recorded(
+        press.server, upstream=OLD, downstream=OLD, policy=Policy(default="allow")
+    ) as cell:
+        ada = await connected(cell)
+        progress: list[Any] = []
+        task = await ada.start_task("s__book", on_progress=lambda *one: progress.append(one))
+        await until(lambda: (1, 2, "chapter 1") in progress)
+        cell.host._own_policy = Policy([Rule("deny", tools="s__must")], default="allow")
+        await cell.host.reload(cell.entries)
+        followed = next(iter(cell.gateway._tasks.followers._in_sessions.values()))
+        await until(lambda: not followed.is_in_doubt)
+        press.go.set()
+        assert (await task.result()).text == "a book"
+        await until(lambda: (2, 2, "chapter 2") in progress)
+
+
 # ---------------------------------------------------------------- replicas
 
 
@@ -546,6 +586,24 @@ async def test_a_task_is_read_at_another_replica(date: str) -> None:
             assert [task.task_id for task in (await listed(second)).tasks] == [given]
         press.go.set()
         await until_completed(second, given)
+        one.check()
+        two.check()
+
+
+@live
+async def test_an_input_request_of_a_task_at_its_home_names_the_task_at_another_replica() -> None:
+    press, store = Press(), MemoryStore(is_shared=True)
+    options = {"upstream": OLD, "downstream": OLD, "store": store, "keys": KEYS}
+    async with recorded(press.server, **options) as one, recorded(press.server, **options) as two:  # type: ignore[arg-type]
+        first = await connected(one, session="shared")
+        await first.call_tool("s__plain")  # its home is the first one
+        second = await connected(two, session="shared")
+        assert (await (await second.start_task("s__ask")).result()).text == "20 pages"
+        assert not two.back[-1].frames if two.back else True
+        made = [one.get("task", one) for one in two.client_wire.results(Side.SERVER)]
+        given = next(one["taskId"] for one in made if "taskId" in one)
+        (asked,) = two.client_wire.said(Side.SERVER, "elicitation/create")
+        assert asked["_meta"] == {t.RELATED_TASK_KEY: {"taskId": given}}
         one.check()
         two.check()
 

@@ -394,7 +394,7 @@ def test_a_runner_without_a_lease_does_not_begin() -> None:
         late = msgspec.structs.replace(begin, id="e" * 32, start_until=replicas.clock.time() - 1)
         twice = msgspec.structs.replace(begin)
         over = msgspec.structs.replace(begin, id="d" * 32, deadline=replicas.clock.time() - 1)
-        for one, words in ((late, b"too late"), (twice, b"given up"), (over, b"too late")):
+        for one, words in ((late, b"too late"), (twice, b"begun already"), (over, b"too late")):
             refusal = await a.replica.request(b.replica.name, module.BEGIN, encode_remote(one))
             assert words in refusal
         replicas.store.renews_leases = False
@@ -915,5 +915,59 @@ def test_whatever_is_lost_or_repeated_nothing_runs_twice_and_every_call_ends(see
             elif not found["data"]["effectUnknown"]:
                 assert f"{number}" not in b.effects
         assert results > 5
+
+    run_replicas(body)
+
+
+# ---------------------------------------------------------------- copies, and clocks that differ
+
+
+def test_a_copy_of_a_request_is_not_run_although_its_id_was_deleted_in_the_store() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await remote_replicas(replicas, 2)
+        response = await call(a, b, CallerContext(a.server, "echo", {"text": "once"}))
+        assert outcome(response) is not None
+        copies = [one for one in replicas.store.published if b"remote begin" in one[1]]
+        assert copies
+        for name in await replicas.store.names(SERVER_PRINCIPAL, "remote ", "", 10):
+            await replicas.store.delete(SERVER_PRINCIPAL, name)
+        for topic, message in copies:
+            await replicas.store.publish(SERVER_PRINCIPAL, topic, message)
+        await replicas.settle()
+        assert b.effects == ["once"]
+
+    run_replicas(body)
+
+
+def test_ids_of_requests_that_were_begun_are_kept_in_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_BEGUN", 3)
+
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await remote_replicas(replicas, 2)
+        for number in range(5):
+            await call(a, b, CallerContext(a.server, "echo", {"text": str(number)}))
+        assert len(b.remote._begun) == 3
+        await replicas.clock.advance(61.0)
+        await call(a, b, CallerContext(a.server, "echo", {"text": "later"}))
+        assert len(b.remote._begun) == 1
+
+    run_replicas(body)
+
+
+@pytest.mark.parametrize(("ahead_s", "runs"), [(-300.0, True), (50.0, True), (120.0, False)])
+def test_a_replica_whose_clock_is_far_ahead_begins_nothing_and_says_so(
+    ahead_s: float, runs: bool
+) -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a = RemoteReplica(await replicas.started(), replicas.clock.time)
+        b = RemoteReplica(await replicas.started(), lambda: replicas.clock.time() + ahead_s)
+        response = await call(a, b, CallerContext(a.server, "echo", {"text": "x"}))
+        assert (b.effects == ["x"]) is runs
+        if not runs:
+            error = msgspec.json.decode(response or b"")["error"]
+            assert "clocks of the two replicas differ" in error["message"]
+            assert error["data"] == {"effectUnknown": False}
 
     run_replicas(body)

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 import msgspec
 import pytest
 
+from colonnade.auth.seal import KeyRing
 from colonnade.errors import ConnectionLost, InvalidArgument, Refused
 from colonnade.ports import SERVER_PRINCIPAL
 from colonnade.replicas import replica as module
@@ -523,6 +525,21 @@ def test_a_replica_that_was_stopped_beyond_its_lease_knows_it_when_it_goes_on() 
     run_replicas(body)
 
 
+def test_a_replica_whose_lease_the_store_has_lost_knows_it_at_the_next_renewal() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await replicas.started(), await replicas.started()
+        missed: list[bool] = []
+        b.on_missed(lambda: missed.append(b.holds_lease))
+        await replicas.clock.advance(4.0)
+        assert missed == []
+        await replicas.store.delete(SERVER_PRINCIPAL, f"replica {b.name}")
+        await replicas.clock.advance(2.0)
+        assert missed == [True]
+        assert await a.is_alive(b.name)
+
+    run_replicas(body)
+
+
 def test_a_replica_is_started_once() -> None:
     async def body(replicas: ReplicaFixture) -> None:
         a = await replicas.started()
@@ -652,6 +669,7 @@ def test_errors_that_a_store_should_not_raise_do_not_end_a_replica(
             raise OSError("disk")
 
         monkeypatch.setattr(replicas.store, "put", fail)
+        monkeypatch.setattr(replicas.store, "swap", fail)
         monkeypatch.setattr(replicas.store, "listen", fail_to_listen)
         replicas.store.cut_listeners()
         await replicas.clock.advance(10.0)
@@ -690,3 +708,84 @@ def test_a_store_that_refuses_to_look_at_a_lease_does_not_end_a_request_that_was
         assert await waiting == b"done"
 
     run_replicas(body)
+
+
+# ---------------------------------------------------------------- keys
+
+RING = KeyRing([bytes(range(32))], audience="gateway")
+
+
+def test_replicas_with_the_same_keys_understand_each_other_and_the_store_reads_nothing() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await replicas.started(seal=RING), await replicas.started(seal=RING)
+        received = Received(b"the answer")
+        b.handle("news", received)
+        assert await a.request(b.name, "news", b"the question") == b"the answer"
+        await a.broadcast("news", b"to all")
+        await replicas.settle()
+        assert received.messages == [(a.name, b"the question"), (a.name, b"to all")]
+        sent = b"".join(data for _, data in replicas.store.published)
+        assert b"the question" not in sent
+        assert b"the answer" not in sent
+        assert b"to all" not in sent
+
+    run_replicas(body)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        pytest.param(lambda data, topic: data, id="without keys"),
+        pytest.param(
+            lambda data, topic: KeyRing([b"o" * 32], audience="gateway").encrypt(data, topic),
+            id="with other keys",
+        ),
+        pytest.param(
+            lambda data, topic: KeyRing([bytes(range(32))], audience="other").encrypt(data, topic),
+            id="of another gateway with the same keys",
+        ),
+        pytest.param(lambda data, topic: RING.encrypt(data, b"replica x"), id="for another inbox"),
+        pytest.param(lambda data, topic: RING.encrypt(data, topic)[:-1], id="cut"),
+        pytest.param(lambda data, topic: RING.encrypt(data, topic) + b"x", id="longer"),
+        pytest.param(lambda data, topic: b"", id="empty"),
+        pytest.param(lambda data, topic: b"\x01" * (1 << 20), id="a mebibyte of nothing"),
+    ],
+)
+def test_what_was_not_encrypted_for_this_inbox_is_ignored_and_is_no_gap(
+    forged: Callable[[bytes, bytes], bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await replicas.started(seal=RING), await replicas.started(seal=RING)
+        received, missed = Received(), Received()
+        b.handle("news", received)
+        b.on_missed(lambda: missed.messages.append(("", b"")))
+        topic = f"replica {b.name}"
+        data = forged(encoded(sender=a.name, body=b"forged"), topic.encode())
+        for _ in range(3):
+            await replicas.store.publish(SERVER_PRINCIPAL, topic, data)
+        await a.send(b.name, "news", b"true")
+        await replicas.settle()
+        assert received.messages == [(a.name, b"true")]
+        assert missed.messages == []
+
+    with caplog.at_level(logging.WARNING, "colonnade.replicas"):
+        run_replicas(body)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "not encrypted with its keys" in line
+
+
+def test_a_broadcast_of_another_group_is_not_received(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await replicas.started(group="one"), await replicas.started(group="two")
+        c = await replicas.started(group="one")
+        inboxes = {one: Received() for one in (b, c)}
+        for one, received in inboxes.items():
+            one.handle("news", received)
+        await a.broadcast("news", b"1")
+        await replicas.settle()
+        assert inboxes[b].messages == []
+        assert inboxes[c].messages == [(a.name, b"1")]
+
+    with caplog.at_level(logging.WARNING, "colonnade.replicas"):
+        run_replicas(body)
+    assert caplog.records == []

@@ -5,21 +5,37 @@ host behind them, and the names of hosts and origins that are allowed.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from colonnade.ports import Service
+from colonnade.ports import Service, Store
 from colonnade.protocol.http.security import HostPolicy
 from colonnade.transport.http_server.app import HttpApp
 
+if TYPE_CHECKING:  # loaded with a shared store only
+    from colonnade.replicas.replica import Replica
+
+
+class ReplicatedService(Service, Protocol):
+    """A service that is a replica itself, beside the sessions of its application."""
+
+    def make_replica(self, store: Store) -> "Replica": ...
+
 
 class GatewayApp(HttpApp):
-    """An application that other endpoints belong to."""
+    """An application that other endpoints may belong to."""
 
-    def __init__(self, service: Service, views: Sequence[HttpApp], **options: Any) -> None:
+    def __init__(
+        self, service: ReplicatedService, views: Sequence[HttpApp], **options: Any
+    ) -> None:
         super().__init__(service, **options)
+        self._replicated = service
         self._views = views
         for view in views:
             view.handles_signals = False  # this one does
+
+    def make_replica(self, store: Store) -> "Replica":
+        """The replica that the gateway is: one name and one lease for both."""
+        return self._replicated.make_replica(store)
 
     def use_policy(self, policy: HostPolicy) -> None:
         """Set the allowed host names of all endpoints, if none were given."""

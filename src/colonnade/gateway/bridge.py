@@ -162,18 +162,18 @@ class InputBridge:
         self._remote: RemoteRequests | None = None
 
     async def start(
-        self, exit_stack: AsyncExitStack, service: Service, store: Store | None
+        self, exit_stack: AsyncExitStack, service: Service, replica: "Replica | None"
     ) -> None:
-        """Start, until the stack is closed. With a store that is shared with other replicas of the
-        service, each continues the held calls of the others."""
-        if store is not None:
+        """Start, until the stack is closed. As one of several replicas of the service, which have
+        the same keys, each continues the held calls of the others."""
+        if replica is not None:
             from colonnade.gateway.homes import KEY_PREFIX, GatewayHomes
             from colonnade.replicas.remote_request import RemoteRequests
-            from colonnade.replicas.replica import Replica
 
-            replica = self._replica = Replica(store)
+            self._replica = replica
             remote = self._remote = RemoteRequests(replica, service)
-            homes = GatewayHomes(replica, remote, service.identity.info.name)
+            name = service.identity.info.name
+            homes = GatewayHomes(replica, remote, name, self._seal())
             remote.route(KEY_PREFIX, homes.respond)
             await replica.start()
             exit_stack.push_async_callback(replica.close)

@@ -15,12 +15,14 @@ from msgspec.structs import replace
 
 from colonnade.errors import (
     NO_OUTPUT,
+    CannotConnect,
     ChannelError,
     ColonnadeError,
     ConnectionLost,
     Fault,
     FaultKind,
     LocalProtocolError,
+    Output,
     RemoteError,
     RemoteProtocolError,
 )
@@ -86,6 +88,8 @@ class GatewayFront:
         self._error_reporter = error_reporter
         self._listeners: set[Listener] = set()
         self._failed: frozenset[str] = frozenset()
+        # By server: what it printed when it did not start, as far as it was logged.
+        self._outputs: dict[str, Output] = {}
         self._own_handlers: dict[str, Handler] = {
             "server/discover": self._discover,
             "subscriptions/listen": self._listen,
@@ -166,7 +170,7 @@ class GatewayFront:
     def _report_failure(self, request: RequestContext, error: ColonnadeError) -> bytes | None:
         """The response for an error of the gateway itself: the server cannot be reached, did not
         respond, or a middleware refuses. A model can read the result of a tool."""
-        log.info("%s of %r failed: %s", request.method, request.principal, error)
+        self._log_failure(request, error)
         # What a server has printed and where a rule is written are for the operator, who is the
         # only caller on stdio.
         is_operator = request.callers is Callers.SINGLE
@@ -174,6 +178,15 @@ class GatewayFront:
         if request.exchange.method.params is t.CallToolRequestParams:
             return request.exchange.settle(error_result(message))
         raise Fault(FaultKind.INTERNAL, message) from error
+
+    def _log_failure(self, request: RequestContext, error: ColonnadeError) -> None:
+        """Tell the operator what a server has printed that does not start, once for the same
+        output."""
+        output = error.output if isinstance(error, CannotConnect) else NO_OUTPUT
+        level, server = logging.INFO, error.server or ""
+        if output and self._outputs.get(server) != output:
+            level, self._outputs[server] = logging.WARNING, output
+        log.log(level, "%s of %r failed: %s", request.method, request.principal, error)
 
     def _internal_error(self, request: RequestContext, error: BaseException) -> Fault:
         message = self._error_reporter.report(request.exchange.method.name, error, request)
@@ -199,7 +212,8 @@ class GatewayFront:
         sent what the others have."""
         failures = self._host.failures
         for key in failures.keys() - self._failed:
-            log.warning("server %r is left out of lists: %s", key, _without_output(failures[key]))
+            # With what it has printed: the log is for the operator.
+            log.warning("server %r is left out of lists: %s", key, failures[key])
         self._failed = frozenset(failures)
 
     async def _call_tool(self, request: RequestContext) -> t.ProtocolType:

@@ -10,12 +10,12 @@ Rules: a gateway is a `Service` like a `Server`, so it has every transport. Requ
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from colonnade.client.request import ROOTS_CHANGED
-from colonnade.errors import InvalidArgument
+from colonnade.errors import CannotConnect, ColonnadeError, InvalidArgument
 from colonnade.gateway.bridge import InputBridge
 from colonnade.gateway.changes import GatewayChanges, ServerLists
 from colonnade.gateway.front import GatewayFront
@@ -48,8 +48,10 @@ if TYPE_CHECKING:  # imported on first use
     from typing import Unpack
 
     from colonnade.auth.server.protection import Protection
+    from colonnade.host.servers.listings import ListKind
     from colonnade.ports import ServerTelemetry
     from colonnade.protocol.http.param_headers import ParamHeader
+    from colonnade.replicas.replica import Replica
     from colonnade.server.auth import ProtectionGuard
     from colonnade.server.options import AsgiOptions
     from colonnade.transport.http_server.app import HttpApp
@@ -59,6 +61,10 @@ log: logging.Logger = logging.getLogger("colonnade.gateway")
 # Claude Code calls a tool `mcp__gateway__NAME`, Cursor counts the name of the server too, and model
 # providers accept 64 characters.
 NAME_LIMIT = 45
+
+# For the store to respond when the gateway starts, and what is read: nothing writes it.
+STORE_START_S = 10.0
+STORE_KEY = "ready"
 
 # The notification for each list that has changed.
 LIST_NOTIFICATIONS = {
@@ -120,11 +126,12 @@ class Gateway(RunnableService):
         self._identity: Identity | None = None
         self._identity_version = -1, False
         self._lifespan = ServerLifespan(self._enter)
+        self._replica: Replica | None = None
         self.changes: GatewayChanges = GatewayChanges()
         self._subscriptions = GatewaySubscriptions(host, self.changes)
         # In memory they would be gone with the lists that the host has anyway.
         self._manifests = (
-            GatewayManifests(host, lambda: self.store)
+            GatewayManifests(host, lambda: self.store, self._shared_seal)
             if store is not None and isinstance(host, Host)
             else None
         )
@@ -186,6 +193,10 @@ class Gateway(RunnableService):
     def keys(self) -> Keys:
         """The keys that encrypt what clients carry."""
         return Keys(self._given_keys, self.info.name)
+
+    def _shared_seal(self) -> Keys | None:
+        """The keys, if other processes and the next start have them, too."""
+        return None if self.keys.private else self.keys
 
     def share_key(self, key: bytes) -> None:
         """Encrypt with this key of 32 bytes, unless the gateway was given `keys`: for several
@@ -308,7 +319,24 @@ class Gateway(RunnableService):
         """Start, once; later calls wait for the first. Each needs a `stop`."""
         await self._lifespan.start()
 
+    async def _check_store(self, store: Store) -> None:
+        """Raise `CannotConnect` if the store does not respond: without it lists would be empty, and
+        calls be refused, for as long as it is away."""
+        try:
+            async with asyncio.timeout(STORE_START_S):
+                await store.get(SERVER_PRINCIPAL, STORE_KEY)
+            return
+        except TimeoutError:
+            why = f"its store did not respond within {STORE_START_S:g} s"
+        except ColonnadeError as error:
+            why = error.sentence
+        raise CannotConnect(
+            f"the gateway cannot start: {why}", hint="start the store, or correct its address"
+        )
+
     async def _enter(self, exit_stack: contextlib.AsyncExitStack) -> None:
+        if self._store is not None:
+            await self._check_store(self._store)
         if self._own_host is not None and not self._own_host.is_entered:
             await exit_stack.enter_async_context(self._own_host)
         exit_stack.callback(self.host.watch(self._lists_changed, all_callers=True))
@@ -321,15 +349,58 @@ class Gateway(RunnableService):
             await guard.start()
             exit_stack.push_async_callback(guard.close)
         self.changes.start(asyncio.get_running_loop())
+        exit_stack.callback(self._forget_replica)
+        replica = self._own_replica()
+        if replica is not None:
+            from colonnade.gateway.home_lists import HomeLists
+
+            lists = HomeLists(replica, self.host.is_home, self._lists_expired)
+            exit_stack.push_async_callback(lists.close)
+            exit_stack.callback(self.host.watch(lists.announce, all_callers=True))
+        await self._bridge.start(exit_stack, self, replica)
         store = self.shared_store
-        await self._bridge.start(exit_stack, self, store)
         if store is not None:
             await self.changes.share(store, self.info.name, exit_stack)
 
+    def make_replica(self, store: Store) -> "Replica":
+        """A replica of this gateway, for an application: what the gateway itself is, if it is not
+        served yet."""
+        from colonnade.replicas.replica import Replica
+
+        if self.keys.private:
+            return Replica(store, group=self.info.name)
+        replica = Replica(store, seal=self.keys, group=self.info.name)
+        if not self._lifespan.is_served:
+            self._replica = replica
+        return replica
+
+    def _own_replica(self) -> "Replica | None":
+        """The replica that this gateway is; None without a shared store, and without the keys by
+        which it would know the others."""
+        store = self.shared_store
+        if store is None or self.keys.private:
+            return None
+        if self._replica is None:
+            from colonnade.replicas.replica import Replica
+
+            self._replica = Replica(store, seal=self.keys, group=self.info.name)
+        return self._replica
+
+    def _forget_replica(self) -> None:
+        self._replica = None
+
     def _lists_changed(self, changes: ListChanges) -> None:
+        if changes.by_rules:
+            self._tasks.followers.rules_changed()
         for method in dict.fromkeys(LIST_NOTIFICATIONS[kind] for kind in changes.kinds):
             servers = None if changes.by_rules else changes.servers
             self.changes.publish(method, ServerLists(servers=servers), changes.caller)
+
+    def _lists_expired(self, server: str, caller: str, kinds: "Sequence[ListKind]") -> None:
+        """Another replica has the session of a caller, and its lists have changed."""
+        if self.host.expire_lists(server, caller, kinds):
+            for method in dict.fromkeys(LIST_NOTIFICATIONS[kind] for kind in kinds):
+                self.changes.publish(method, ServerLists(servers=(server,)), caller)
 
     def drain(self) -> None:
         """End open subscriptions with their result; calls continue."""
@@ -348,20 +419,20 @@ class Gateway(RunnableService):
 
     def asgi(self, **options: "Unpack[AsgiOptions]") -> "HttpApp":
         """The gateway as an ASGI application; the options are those of `Server.asgi`."""
-        from colonnade.transport.http_server.app import HttpApp
+        from colonnade.gateway.app import GatewayApp
 
         if options:
             check_options("Gateway.asgi", "http", options)
         if self.views:
             return self._with_views(options)
         if self._auth is None:
-            return HttpApp(self, **options)
+            return GatewayApp(self, (), **options)
         if "verify" in options:
             raise InvalidArgument(
                 "auth= and verify= both authenticate callers; remove one of them", argument="verify"
             )
         guard = self._make_guard(self._auth, options.get("path", "/mcp"))
-        return HttpApp(self, guard=guard, **options)
+        return GatewayApp(self, (), guard=guard, **options)
 
     def _with_views(self, options: "AsgiOptions") -> "HttpApp":
         """The application, with that of each view around it: the last is around all others."""

@@ -4,7 +4,8 @@ A home is an entry in the store: the replica, the number of its session there, a
 confirmed. The lease of the replica says whether the home lives. A replica that wants the session of
 another one's home is connected to it (`home_connection`), and its requests run there.
 
-Rules: the entry is changed by compare and swap only. A replica that may have been given up by the
+Rules: the entry is changed by compare and swap only, and is encrypted with the keys of the gateway:
+an entry that cannot be decrypted is not taken over. A replica that may have been given up by the
 others sends nothing to its sessions before it has changed the entry again; if it cannot, another
 one is the home, and the session is closed. After a home has ended, the next call of its caller is
 refused once, so that the caller learns that the state is gone.
@@ -14,7 +15,7 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from itertools import count
 from typing import Any, Literal, TypeAlias
@@ -22,6 +23,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
+from colonnade.client.tasks.task import ClientTask
 from colonnade.errors import (
     ChannelError,
     ColonnadeError,
@@ -38,12 +40,21 @@ from colonnade.host.servers.homes import (
     SessionHome,
     StateLost,
 )
-from colonnade.ports import SERVER_PRINCIPAL, RequestContext, WrappedRequest
+from colonnade.ports import (
+    SERVER_PRINCIPAL,
+    RequestContext,
+    Seal,
+    TaskRelay,
+    WatchedTask,
+    WrappedRequest,
+)
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.forwarded import ResultOrigin, forwardable_meta
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.link.events import NotificationReceived
+from colonnade.protocol.revision import Tasks
+from colonnade.protocol.tasks.client import TaskHandle
 from colonnade.replicas.remote_messages import REMOTE_VERSION, decode_remote, encode_remote
 from colonnade.replicas.remote_request import RemoteRequests
 from colonnade.replicas.remote_run import RemoteRequestContext
@@ -68,6 +79,10 @@ CONFIRM_S = 3.0
 DRAIN_S = 10.0
 # Other replicas that are notified of changes in one session.
 MAX_FOLLOWERS = 256
+# Different changes of one session that wait to be sent to them, and the pause between two times:
+# a server may notify as often as it likes.
+MAX_CHANGES = 256
+CHANGE_INTERVAL_S = 0.1
 
 KEY_PREFIX = "home "
 OPEN, CHANGE = "home open", "home change"
@@ -81,6 +96,10 @@ CHANGES = frozenset(
     }
 )
 
+UNREADABLE = (
+    "which replica has its session cannot be read: the store is used by a gateway of the same name "
+    "with other keys, or of another release"
+)
 STATE_GONE = (
     "the process that kept the state of this caller has ended, and its state is gone; this request "
     "was not started: repeat it to begin anew"
@@ -141,9 +160,12 @@ def _store_key(id: str) -> str:
 class OwnHome:
     """A home at this replica: implements `SessionHome`."""
 
-    def __init__(self, homes: "GatewayHomes", id: str, server: str, number: int) -> None:
+    def __init__(
+        self, homes: "GatewayHomes", id: str, server: str, principal: str, number: int
+    ) -> None:
         self.id = id
         self.server = server
+        self.principal = principal
         self.number = number
         self.value: bytes = b""
         # Whether the caller must be told that its state is gone.
@@ -157,6 +179,9 @@ class OwnHome:
         self.settled: asyncio.Event = asyncio.Event()
         self.released: asyncio.Event = asyncio.Event()
         self.followers: dict[str, None] = {}
+        # The changes that wait to be sent to them, each once: the method, and its params.
+        self.changes: dict[tuple[str, bytes], None] = {}
+        self.sends_changes = False
         self._homes = homes
         self._tried: list[bytes] = []
         self._lock = asyncio.Lock()
@@ -164,7 +189,7 @@ class OwnHome:
     def new_value(self) -> bytes:
         """Another value of the entry."""
         record = HomeRecord(1, self._homes.replica.name, self.number, secrets.token_hex(8))
-        return encode_remote(record)
+        return self._homes.write(self.id, record)
 
     def opened(self, opened: OpenedSession) -> None:
         """The session is open."""
@@ -210,6 +235,18 @@ class OwnHome:
             self.value, self._tried = after, []
             return True
 
+    async def leave(self, after: bytes | None) -> None:
+        """Change the entry for the last time. Raises `ColonnadeError` and `TimeoutError`."""
+        if self.is_lost:
+            return
+        self.is_lost = True  # no later renewal makes it again
+        store, key = self._homes.replica.store, _store_key(self.id)
+        async with asyncio.timeout(CONFIRM_S):
+            # A change that is under way, or whose response was lost, may have taken place.
+            for before in (self.value, *self._tried):
+                if await store.swap(SERVER_PRINCIPAL, key, before, after, HOME_S):
+                    return
+
     def notified(self, notification: NotificationReceived) -> None:
         """Pass a change on to the replicas that are connected to this session."""
         if self.followers and notification.method.name in CHANGES:
@@ -224,11 +261,13 @@ class GatewayHomes:
     """The homes of this replica, and the connections to those of others.
 
     `scope` is the name of the gateway: replicas of another one have other homes in the same store.
+    `seal` encrypts the entries.
     """
 
-    def __init__(self, replica: Replica, remote: RemoteRequests, scope: str) -> None:
+    def __init__(self, replica: Replica, remote: RemoteRequests, scope: str, seal: Seal) -> None:
         self.replica: Replica = replica
         self._scope = scope
+        self._seal = seal
         self._remote = remote
         self._own: dict[str, OwnHome] = {}
         self._connections: dict[HomeConnection, None] = {}
@@ -259,6 +298,19 @@ class GatewayHomes:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    # ------------------------------------------------------------ entries
+
+    def write(self, id: str, record: HomeRecord) -> bytes:
+        """The value of an entry."""
+        return self._seal.encrypt(encode_remote(record), _store_key(id).encode())
+
+    def _read(self, id: str, value: bytes) -> HomeRecord | None:
+        """The entry of a value; None if this replica cannot read it."""
+        try:
+            return decode_remote(HomeRecord, self._seal.decrypt(value, _store_key(id).encode()))
+        except Fault:
+            return None
 
     # ------------------------------------------------------------ finding a home
 
@@ -291,7 +343,11 @@ class GatewayHomes:
         store = self.replica.store
         await self.wait_for_lease()
         before = await store.get(SERVER_PRINCIPAL, _store_key(id))
-        record = decode_remote(HomeRecord, before) if before is not None else None
+        record = self._read(id, before) if before is not None else None
+        if before is not None and record is None:
+            # Its home may live: to start another process would be a second one.
+            log.warning("server %r: %s", server, UNREADABLE)
+            raise Refused(f"{UNREADABLE}; nothing was started", server=server)
         is_other = record is not None and record.replica not in ("", self.replica.name)
         if record is not None and is_other and await self.replica.is_alive(record.replica):
             found = await self._connect(id, server, caller, record)
@@ -299,7 +355,7 @@ class GatewayHomes:
                 # It had the right, and not the session: a write whose response it has not got.
                 await store.swap(SERVER_PRINCIPAL, _store_key(id), before, None, None)
             return None if found == "gone" else found
-        home = OwnHome(self, id, server, next(self._numbers))
+        home = OwnHome(self, id, server, caller.principal, next(self._numbers))
         home.value = home.new_value()
         # The entry of another process, which had the state.
         home.state_lost = record is not None and record.replica != self.replica.name
@@ -350,7 +406,7 @@ class GatewayHomes:
                     return False
                 store, key = self.replica.store, _store_key(connection.id)
                 before = await store.get(SERVER_PRINCIPAL, key)
-                record = decode_remote(HomeRecord, before) if before is not None else None
+                record = self._read(connection.id, before) if before is not None else None
                 if record is not None and record.replica == connection.replica:
                     await store.swap(SERVER_PRINCIPAL, key, before, None, None)
                 return True
@@ -379,17 +435,13 @@ class GatewayHomes:
         entry stays without a replica, so that the caller is told that the state is gone."""
         if self._own.get(home.id) is not home:
             return
-        store = self.replica.store
         after: bytes | None = None
         ends_here = self._closing and home.open is not None and home.open.session.had_calls
         if ends_here or home.state_lost:
-            after = encode_remote(HomeRecord(1, "", 0, ""))
+            after = self.write(home.id, HomeRecord(1, "", 0, ""))
         home.is_stateless = is_stateless
         try:
-            if not home.is_lost:
-                async with asyncio.timeout(CONFIRM_S):
-                    key = _store_key(home.id)
-                    await store.swap(SERVER_PRINCIPAL, key, home.value, after, HOME_S)
+            await home.leave(after)
         except (ColonnadeError, TimeoutError) as error:
             log.info("the home of a session is left to its lease: %s", error)
         finally:
@@ -454,6 +506,9 @@ class GatewayHomes:
             home = self._own.get(id)
             if home is None or str(home.number) != number or self._closing:
                 raise _lost(home.server if home is not None else "")
+            if request.exchange.principal != home.principal:
+                log.warning("server %r: a request of another caller was sent here", home.server)
+                raise _lost(home.server)
             return await self._forward(home, request)
         except ChannelError as error:
             request.fault = HomeFailure.of(error).fault()
@@ -473,31 +528,67 @@ class GatewayHomes:
         if typed.meta:
             typed = msgspec.structs.replace(typed, meta=forwardable_meta(typed.meta) or None)
         origin = exchange.origin = ResultOrigin(home.server)
-        carried = CarriedRequest(request)
+        carried = CarriedRequest(
+            request, _task_of(typed, home.server, exchange.peer.revision.tasks)
+        )
+        # A call that asks for a task becomes one here; the other replica relays it or awaits it.
+        wants_task = isinstance(typed, t.CallToolRequestParams) and typed.task is not None
+        created: t.ProtocolType | None = None
+
+        async def on_task(_: str, task: ClientTask) -> bool:
+            nonlocal created
+            created = task.created if wants_task else None
+            return wants_task
+
         try:
             async with home.open.carry(carried) as call:
                 result = await call.request(
-                    method, typed, on_progress=carried.report_progress, origin=origin
+                    method,
+                    typed,
+                    on_progress=carried.report_progress,
+                    wants_task=wants_task,
+                    on_task=on_task,
+                    origin=origin,
                 )
         except RemoteError as error:
             return exchange.pass_error(error.code, error.message, error.data)
+        if created is not None:
+            return exchange.settle(created)
         origin.settle(result, result)
         return exchange.settle_forwarded(result, origin, is_inspected=False)
 
     # ------------------------------------------------------------ changes
 
     def send_change(self, home: OwnHome, method: str, params: bytes) -> None:
-        """Pass a notification of a server on to the replicas that use its session."""
-        body = encode_remote(HomeChange(REMOTE_VERSION, home.id, method, params))
+        """Pass a notification of a server on to the replicas that use its session, soon."""
+        if len(home.changes) >= MAX_CHANGES:
+            log.info("server %r: more than %d changes at once", home.server, MAX_CHANGES)
+            return
+        home.changes[method, params] = None
+        if not home.sends_changes:
+            home.sends_changes = True
+            self._spawn(self._send_changes(home))
 
-        async def send() -> None:
-            for replica in list(home.followers):
-                try:
-                    await self.replica.send(replica, CHANGE, body)
-                except ColonnadeError as error:
-                    log.info("a change was not passed on to replica %s: %s", replica, error)
+    async def _send_changes(self, home: OwnHome) -> None:
+        try:
+            while home.changes:
+                changes, home.changes = home.changes, {}
+                for method, params in changes:
+                    body = encode_remote(HomeChange(REMOTE_VERSION, home.id, method, params))
+                    for replica in list(home.followers):
+                        await self._send_to_follower(home, replica, body)
+                await asyncio.sleep(CHANGE_INTERVAL_S)
+        finally:
+            home.sends_changes = False
 
-        self._spawn(send())
+    async def _send_to_follower(self, home: OwnHome, replica: str, body: bytes) -> None:
+        try:
+            if await self.replica.is_alive(replica):
+                await self.replica.send(replica, CHANGE, body)
+            else:
+                home.followers.pop(replica, None)
+        except ColonnadeError as error:
+            log.info("a change was not passed on to replica %s: %s", replica, error)
 
     async def _on_change(self, sender: str, body: bytes) -> None:
         change = decode_remote(HomeChange, body)
@@ -508,12 +599,35 @@ class GatewayHomes:
                 connection.changed(change.method, change.params)
 
 
+class CarriedTask:
+    """The task that a carried request is about, under the id that its server gave it: the other
+    replica knows the one of the client."""
+
+    def __init__(self, target: TaskHandle) -> None:
+        self.target: TaskHandle = target
+        self.generation: Tasks = target.generation
+        self.task_id: str = target.task_id
+
+    async def created(
+        self, handle: TaskHandle, task: WatchedTask, contain: Callable[[str], str] | None
+    ) -> str:
+        """Not used: a request about a task creates none."""
+        raise AssertionError("a request about a task creates none")
+
+
+def _task_of(params: t.RequestParams, server: str, generation: Tasks) -> CarriedTask | None:
+    id: object = getattr(params, "task_id", None)
+    return CarriedTask(TaskHandle(server, id, "", generation)) if isinstance(id, str) else None
+
+
 class CarriedInput:
     """How the input requests of a carried request are handled: they go to the other replica, and
     errors that require input are passed on."""
 
     in_results: bool = False
-    tasks: None = None
+
+    def __init__(self, tasks: TaskRelay | None = None) -> None:
+        self.tasks: TaskRelay | None = tasks
 
     def check_server(self, server: str) -> None:
         """Nothing: the other replica has."""
@@ -533,10 +647,14 @@ class CarriedInput:
 class CarriedRequest(WrappedRequest):
     """A request of another replica that runs on a session here. Its policy is that replica's."""
 
+    def __init__(self, request: RequestContext, task: CarriedTask | None) -> None:
+        super().__init__(request)
+        self._input = CarriedInput(task)
+
     @property
     def input_relay(self) -> CarriedInput:
         """What takes the input requests of the server."""
-        return CarriedInput()
+        return self._input
 
     async def report_progress(
         self, progress: float, total: float | None, message: str | None

@@ -153,6 +153,8 @@ class FollowedSessionTask:
         self.session: ReferenceType[Session] = ref(session)
         self.unwatch: Callable[[], None] = lambda: None
         self.progress: float | None = None
+        # Whether the rules have changed since it was read: until it is again, nothing is sent.
+        self.is_in_doubt: bool = False
         # Whether it is being read, and whether it has changed since.
         self.is_read: bool = False
         self.has_changed: bool = False
@@ -215,7 +217,7 @@ class TaskFollowers:
         task lasts (R0498, R0548)."""
         session, caller = followed.session(), followed.caller
         is_next = followed.progress is None or params.progress > followed.progress
-        if session is None or caller.token is None or not is_next:
+        if session is None or caller.token is None or not is_next or followed.is_in_doubt:
             return
         followed.progress = params.progress
         message = params.message
@@ -230,6 +232,12 @@ class TaskFollowers:
         body = caller.exchange.encoder.params(related(own, followed.id))
         frame = encode_notification(PROGRESS, body)
         session.post_notification(frame, f"progress {followed.id}", frozenset())
+
+    def rules_changed(self) -> None:
+        """Read each task again: what its caller may not see any more is not followed."""
+        for followed in list(self._in_sessions.values()):
+            followed.is_in_doubt = True
+            self._changed(followed)
 
     def _changed(self, followed: FollowedSessionTask) -> None:
         followed.has_changed = True
@@ -248,6 +256,7 @@ class TaskFollowers:
                     return
                 request = SessionRequest(followed.caller, session)
                 state = await self._read(request, followed.id)
+                followed.is_in_doubt = followed.has_changed and followed.is_in_doubt
                 if isinstance(state, t.GetTaskResult):
                     self._send_state(followed, session, state)
         except ColonnadeError as error:

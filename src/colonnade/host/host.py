@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.host.policy.request import Approver, AuditSink, RuleSet
     from colonnade.host.resource_updates import ResourceUpdates
     from colonnade.host.servers.homes import SessionHomes
+    from colonnade.host.servers.listings import ListKind
     from colonnade.host.servers.manifest import ServerManifest
     from colonnade.host.view import HostView
     from colonnade.protocol.http.param_headers import ParamHeader
@@ -463,6 +464,15 @@ class Host(HostRequests):
         """Let these say which of several replicas has the session of a caller; None for none. False
         if the host has some already."""
         return self._runtime.use_homes(homes)
+
+    def is_home(self, server: str, caller: str) -> bool:
+        """Whether this replica has the session of a caller with a server that keeps state."""
+        return self._runtime.is_home(server, caller)
+
+    def expire_lists(self, server: str, caller: str, kinds: "Sequence[ListKind]") -> bool:
+        """The home of a session of a caller says that its lists have changed: they are read again
+        when they are next used. False if a session here notices it, too."""
+        return self._runtime.expire_lists(server, caller, kinds)
 
     @property
     def handler(self) -> Handler:

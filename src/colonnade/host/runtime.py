@@ -542,6 +542,16 @@ class HostRuntime:
             one.supervisor.use_homes(homes)
         return True
 
+    def is_home(self, server: str, caller: str) -> bool:
+        """See `Host.is_home`."""
+        found = self.generation.servers.get(server)
+        return found is not None and found.is_home(caller)
+
+    def expire_lists(self, server: str, caller: str, kinds: Sequence[ListKind]) -> bool:
+        """See `Host.expire_lists`."""
+        found = self.generation.servers.get(server)
+        return found is not None and found.expire_lists(caller, kinds)
+
     def notify_all(self) -> None:
         """Call the `watch` callbacks for every list: what callers may see has changed."""
         self._notify(ListChanges(ALL_KINDS, tuple(self.generation.servers), by_rules=True))

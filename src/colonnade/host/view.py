@@ -4,7 +4,7 @@ Rules: a view has no sessions and no lists of its own. A name or URI of a server
 show is unknown in it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from colonnade.host.policy.request import RuleSet
     from colonnade.host.resource_updates import ResourceUpdates
     from colonnade.host.servers.homes import SessionHomes
+    from colonnade.host.servers.listings import ListKind
     from colonnade.protocol.http.param_headers import ParamHeader
 
 
@@ -124,6 +125,14 @@ class HostView:
     def use_homes(self, homes: "SessionHomes | None") -> bool:
         """See `Host.use_homes`."""
         return self._runtime.use_homes(homes)
+
+    def is_home(self, server: str, caller: str) -> bool:
+        """See `Host.is_home`."""
+        return server in self._keys and self._runtime.is_home(server, caller)
+
+    def expire_lists(self, server: str, caller: str, kinds: "Sequence[ListKind]") -> bool:
+        """See `Host.expire_lists`."""
+        return server in self._keys and self._runtime.expire_lists(server, caller, kinds)
 
     async def param_headers(self, name: str, request: RequestContext) -> "tuple[ParamHeader, ...]":
         """See `Host.param_headers`."""

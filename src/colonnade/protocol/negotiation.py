@@ -171,7 +171,7 @@ MAX_QUOTED_VERSIONS = 10
 HANDSHAKE_METHOD = "initialize"
 
 
-class Peer(Struct, frozen=True):
+class Peer(Struct, frozen=True, weakref=True):
     """The other side of a connection: its revision, capabilities and implementation info."""
 
     revision: Revision

@@ -269,7 +269,9 @@ def callers_named(name: str) -> Callers:
 
 
 def encode_input_request(request: InputRequest) -> bytes:
-    """An input request in JSON."""
+    """An input request in JSON, with the task that its metadata names."""
+    if isinstance(request.params, t.ListRootsRequestParams):
+        return encode(t.ListRootsRequest(params=request.params))
     return encode(request.as_input())
 
 

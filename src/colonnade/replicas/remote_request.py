@@ -76,6 +76,8 @@ START_TIMEOUT_S = 3.5
 # longer, whatever the clocks of two machines differ by.
 START_WINDOW_S = 60.0
 TAKEN_S = 600.0
+# Requests that were begun within that window: what is in the store may be deleted by others.
+MAX_BEGUN = 65_536
 CHECK_S = 1.0
 # Without a check for so long, the caller is dead or has given up.
 LOST_CALLER_S = 5.0
@@ -149,6 +151,8 @@ class RemoteRequests:
         self._waiting: dict[str, WaitingCall] = {}
         self._runs: dict[str, RemoteRun] = {}
         self._run_bytes = 0
+        # The ids of requests that were begun here, and until when a copy would be begun again.
+        self._begun: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._checker: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -439,8 +443,8 @@ class RemoteRequests:
         if begin is None:
             return "the replica that is to run the request is of another release"
         size = len(body)
-        if begin.id in self._runs:
-            return "the request runs already"
+        if begin.id in self._runs or begin.id in self._begun:
+            return "the request was begun already"
         if len(self._runs) >= MAX_RUNS or self._run_bytes + size > MAX_RUN_BYTES:
             return "the replica that is to run the request is too busy"
         try:
@@ -460,10 +464,17 @@ class RemoteRequests:
         if refusal:
             self._forget(run, size)
             return refusal
+        self._note_begun(begin)
         run.task = self._spawn(self._run(run, size))
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.get_running_loop().create_task(self._watch())
         return ""
+
+    def _note_begun(self, begin: RemoteBegin) -> None:
+        begun, now = self._begun, self._clock()
+        while begun and (len(begun) >= MAX_BEGUN or next(iter(begun.values())) < now):
+            del begun[next(iter(begun))]
+        begun[begin.id] = begin.start_until
 
     def _refusal(self, run: RemoteRun) -> str:
         begin, now = run.begin, self._clock()
@@ -472,7 +483,10 @@ class RemoteRequests:
         if run.cancelled:
             return "the request was cancelled"
         if now > begin.start_until or (begin.deadline is not None and now >= begin.deadline):
-            return "the request reached the replica that is to run it too late"
+            return (
+                "the request reached the replica that is to run it too late, or the clocks of the "
+                "two replicas differ"
+            )
         if not self._replica.holds_lease:
             return "the replica that is to run the request has lost its lease"
         return ""

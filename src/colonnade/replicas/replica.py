@@ -27,11 +27,12 @@ from colonnade.errors import (
     ChannelError,
     ColonnadeError,
     ConnectionLost,
+    Fault,
     InvalidArgument,
     LocalProtocolError,
     Refused,
 )
-from colonnade.ports import SERVER_PRINCIPAL, Store
+from colonnade.ports import SERVER_PRINCIPAL, Seal, Store
 
 log: logging.Logger = logging.getLogger("colonnade.replicas")
 
@@ -203,20 +204,26 @@ def _inbox_topic(replica: str) -> str:
 class Replica:
     """One process of several that share a store: its name, its lease, and messages to the others.
 
-    `clock` is a monotonic clock. A replica that does not renew its lease for `lease_s` is taken for
-    dead by the others.
+    With `seal` its messages are encrypted for the topic that they are published to, and others are
+    ignored: write access to the store is not enough to send one. `group` names the replicas that
+    broadcasts are for; those of other groups have another topic. `clock` is a monotonic clock. A
+    replica that does not renew its lease for `lease_s` is taken for dead by the others.
     """
 
     def __init__(
         self,
         store: Store,
         *,
+        seal: Seal | None = None,
+        group: str = "",
         clock: Callable[[], float] = time.monotonic,
         lease_s: float = LEASE_S,
     ) -> None:
         self.name: str = draw_replica_name()
         self.store: Store = store
+        self.seal: Seal | None = seal
         self.lease_s: float = lease_s
+        self._broadcast_topic = f"{BROADCAST_TOPIC} {group}" if group else BROADCAST_TOPIC
         self._clock = clock
         self._lease = b""
         self._lease_until = float("-inf")
@@ -237,6 +244,11 @@ class Replica:
 
     # ------------------------------------------------------------ start and close
 
+    @property
+    def is_started(self) -> bool:
+        """Whether it was started, and is not closed."""
+        return bool(self._services) and not self._closed
+
     async def start(self) -> None:
         """Take the lease, and listen. Returns when both were tried: without the store, it goes on
         trying."""
@@ -246,9 +258,9 @@ class Replica:
         loop = asyncio.get_running_loop()
         tried: list[asyncio.Future[None]] = []
         # Listen first: a lease says that messages are received.
-        for topic in (_inbox_topic(self.name), BROADCAST_TOPIC):
+        for topic in (_inbox_topic(self.name), self._broadcast_topic):
             tried.append(loop.create_future())
-            receive = partial(self._receive, is_broadcast=topic == BROADCAST_TOPIC)
+            receive = partial(self._receive, topic)
             work = follow_topic(self.store, topic, receive, self._missed, tried[-1])
             self._services.append(loop.create_task(work))
         await asyncio.wait(tried)
@@ -313,7 +325,7 @@ class Replica:
     async def broadcast(self, kind: str, body: bytes) -> None:
         """Send a message to all other replicas, at most once. Raises `ChannelError` without the
         store."""
-        await self._publish(BROADCAST_TOPIC, "message", kind, 0, body)
+        await self._publish(self._broadcast_topic, "message", kind, 0, body)
 
     async def request(
         self, replica: str, kind: str, body: bytes, timeout_s: float = REQUEST_TIMEOUT_S
@@ -376,17 +388,27 @@ class Replica:
             raise Refused(f"a message of {len(body)} bytes is too large; {MAX_BODY_BYTES} at most")
         version = self._versions.get(kind, 1)
         message = ReplicaMessage(MESSAGE_VERSION, self.name, form, kind, id, body, version)
-        await self.store.publish(SERVER_PRINCIPAL, topic, _encode(message))
+        data = _encode(message)
+        if self.seal is not None:
+            data = self.seal.encrypt(data, topic.encode())
+        await self.store.publish(SERVER_PRINCIPAL, topic, data)
 
     # ------------------------------------------------------------ messages of others
 
-    def _receive(self, data: bytes, *, is_broadcast: bool) -> None:
+    def _receive(self, topic: str, data: bytes) -> None:
+        if self.seal is not None:
+            try:
+                data = self.seal.decrypt(data, topic.encode())
+            except Fault:
+                # Nothing was missed: it is of another service, or forged, or was sent elsewhere.
+                self._log_once("messages that were not encrypted with its keys are ignored")
+                return
         message = decode_message(data)
         if isinstance(message, str):
             self._log_once(f"{message} are ignored")
             self._missed()
         elif message.form in ("message", "request"):
-            if not is_broadcast or message.sender != self.name:
+            if topic != self._broadcast_topic or message.sender != self.name:
                 self._start_handler(message)
         elif message.id in self._waiting:
             self._take_response(message)
@@ -498,7 +520,12 @@ class Replica:
                 # The store counts from a later moment, so the lease ends there after it ends here.
                 start = self._clock()
                 try:
-                    await self.store.put(SERVER_PRINCIPAL, key, self._lease, self.lease_s)
+                    # The store may have lost it: its clock was set, or its data is gone. Others
+                    # may have given this replica up then.
+                    if not had_lease or not await self._renew_lease(key):
+                        lapsed = had_lease
+                        start = self._clock()
+                        await self.store.put(SERVER_PRINCIPAL, key, self._lease, self.lease_s)
                 except LocalProtocolError:
                     return  # the store was closed
                 except Exception as error:  # also those that a store should not raise
@@ -514,6 +541,11 @@ class Replica:
                 await asyncio.sleep(self.lease_s / 3)
         finally:
             _settle(tried)
+
+    async def _renew_lease(self, key: str) -> bool:
+        """Whether the lease was in the store, and is for longer."""
+        lease = self._lease
+        return await self.store.swap(SERVER_PRINCIPAL, key, lease, lease, self.lease_s)
 
     def _log_once(self, words: str) -> None:
         if words not in self._logged and len(self._logged) < MAX_LOGGED:

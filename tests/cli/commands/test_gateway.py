@@ -1,6 +1,7 @@
 """`colonnade gateway`: one command on a configuration file, over HTTP and on stdio."""
 
 import json
+import socket
 import sys
 from pathlib import Path
 
@@ -231,6 +232,54 @@ def test_a_store_is_named_by_its_kind(tmp_path: Path) -> None:
     for wrong in ("sqlite:", "x", "redis:"):
         with pytest.raises(CliError, match="--store"):
             open_store(wrong)
+
+
+def test_what_is_wrong_with_the_store_of_a_file_is_said_with_its_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORE", "postgres://ada:canary@db")
+    monkeypatch.setenv("KEY", "00" * 32)
+    file = folder / "colonnade.toml"
+    more = '[gateway]\nkeys = ["${env:KEY}"]\nstore = "${env:STORE}"\n'
+    file.write_text(file.read_text().replace("[gateway]\n", more))
+    command(folder, "config", "trust", str(file), "--yes")
+    done = command(folder, "gateway", "colonnade.toml", "--port", "0")
+    assert done.returncode == 2
+    line = file.read_text().splitlines().index('store = "${env:STORE}"') + 1
+    assert f"colonnade.toml:{line}:1: gateway.store: expected memory" in done.stderr
+    assert "canary" not in done.stderr
+    assert "--store" not in done.stderr
+
+
+@pytest.mark.parametrize("transport", [["--port", "0"], ["--stdio"]])
+def test_a_gateway_whose_store_cannot_be_reached_does_not_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, transport: list[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    monkeypatch.setenv("STORE", f"redis://ada:canary@127.0.0.1:{port}")
+    monkeypatch.setenv("KEY", "00" * 32)
+    file = folder / "colonnade.toml"
+    more = '[gateway]\nkeys = ["${env:KEY}"]\nstore = "${env:STORE}"\n'
+    file.write_text(file.read_text().replace("[gateway]\n", more))
+    command(folder, "config", "trust", str(file), "--yes")
+    done = command(folder, "gateway", "colonnade.toml", *transport)
+    assert done.returncode == 4
+    assert f"the gateway cannot start: the store redis://127.0.0.1:{port} cannot be" in done.stderr
+    assert "start the store, or correct its address: store of [gateway], or --store" in done.stderr
+    assert "canary" not in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_command_that_is_allowed_by_an_unknown_name_is_an_error(folder: Path) -> None:
+    name = "claude_desktop_config.json"
+    done = command(folder, "gateway", name, "--port", "0", "--allow-command", "tow")
+    assert done.returncode == 2
+    assert "--allow-command: there is no server tow" in done.stderr
+    assert "did you mean two?" in done.stderr
+    done = command(folder, "gateway", name, "--port", "0", "--allow-command", "files")
+    assert "servers are one, two" in done.stderr
 
 
 def test_the_person_who_starts_a_gateway_is_told_what_is_behind_it() -> None:

@@ -22,6 +22,7 @@ import random
 import re
 import resource
 import secrets
+import signal
 import sys
 import tempfile
 import time
@@ -36,6 +37,7 @@ from colonnade.protocol.http.sse import EventStreamParser
 from gateway.isolation_server import CANARY, TAIL, Findings
 
 PROGRAM = Path(__file__).with_name("isolation_server.py")
+MEASURED = Path(__file__).with_name("measured_gateway.py")
 ROOT = Path(__file__).resolve().parents[3]
 NEW = "2026-07-28"
 SESSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -66,6 +68,9 @@ class Options(NamedTuple):
     seconds: float = 3600.0
     pooled: bool = False
     unauthenticated: bool = False
+    rounds: int = 1
+    idle: float = 0.0
+    trace: bool = False
 
 
 class Figures:
@@ -79,6 +84,8 @@ class Figures:
         self.failures: list[str] = []
         self.refused: Counter[str] = Counter()
         self.memory_mib: dict[str, float] = {}
+        # What the gateway says of its own memory, by the moment.
+        self.measured: dict[str, dict[str, Any]] = {}
         self.facts: dict[str, Any] = {}
         self.refusals: set[bytes] = set()
 
@@ -107,6 +114,7 @@ class Figures:
             f"received   {self.received_bytes:,} bytes by clients",
             *(f"{name:10} {value}" for name, value in self.facts.items()),
             f"memory MiB {memory}",
+            *(f"  {name:20} {describe_memory(one)}" for name, one in self.measured.items()),
             *(f"FOREIGN    {words}" for words in self.foreign[:20]),
             *(f"FAILED     {count} like {words}" for words, count in self._kinds().items()),
             *(f"FAILED     {words}" for words in self.failures[:20]),
@@ -442,11 +450,33 @@ async def first_line(process: asyncio.subprocess.Process) -> str:
         return (await process.stdout.readline()).decode().strip()
 
 
+def describe_memory(measured: dict[str, Any]) -> str:
+    """What a gateway says of its memory, for people."""
+    words = (
+        f"{measured['resident_mib']:.0f} MiB, {measured['trimmed_mib']:.0f} once free memory is "
+    )
+    words += f"given back, {measured['objects']:,} objects, {measured['tasks']} tasks"
+    return words + (f", {measured['live_mib']:.1f} MiB live" if "live_mib" in measured else "")
+
+
+async def measured(process: asyncio.subprocess.Process, output: Path) -> dict[str, Any]:
+    """What a gateway says of its memory now."""
+    before = len(output.read_text().splitlines()) if output.exists() else 0
+    process.send_signal(signal.SIGUSR1)
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            lines = output.read_text().splitlines(keepends=True) if output.exists() else []
+            if len(lines) > before and lines[-1].endswith("\n"):
+                return json.loads(lines[-1])
+            await asyncio.sleep(0.05)
+
+
 def write_config(folder: Path, options: Options, ports: dict[str, str], issuer: str) -> Path:
     """The configuration of the gateway, as an operator writes it."""
     command = [str(PROGRAM), "stdio", str(folder), *(["pooled"] if options.pooled else [])]
     sharing = 'sharing = "pooled"' if options.pooled else 'sharing = "caller"'
     connections = f"max_sessions = {options.connections}" if options.connections else ""
+    idle = f"[defaults]\nidle_s = {options.idle:g}" if options.idle else ""
     auth = f'[gateway.auth]\nissuer = "{issuer}"\n' if issuer else ""
     # A program of this clone needs to find the package; nothing else is passed on to it.
     path = json.dumps(os.pathsep.join(sys.path))
@@ -463,6 +493,8 @@ heads = "{folder / "heads.db"}"
 
 [[policy]]
 action = "allow"
+
+{idle}
 
 [servers.pipe]
 command = {json.dumps(sys.executable)}
@@ -503,7 +535,7 @@ async def run(options: Options, folder: Path, say: Any = None) -> Figures:
         key = issuer.signing_keys[0]
         tokens = [
             key.sign(issuer.claims(AUDIENCE, sub=f"user{number}", exp=int(time.time()) + 7200))
-            for number in range(options.principals)
+            for number in range(options.principals * min(options.rounds, 2))
         ]
         (folder / "tokens.txt").write_text("\n".join(tokens))
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -525,8 +557,13 @@ async def run(options: Options, folder: Path, say: Any = None) -> Figures:
         log = stack.enter_context((folder / "gateway.log").open("wb"))
         # What the gateway itself knows must not reach a server, nor a client.
         secret = {"ISOLATION_OPERATOR": f"cnry{secrets.token_hex(8)}"}
-        command = (sys.executable, "-m", "colonnade", "gateway", str(file), "--port", "0")
+        memory = folder / "memory.jsonl"
+        command = (sys.executable, str(MEASURED), str(memory), "gateway", str(file), "--port", "0")
         command = (*command, "--log-level", "debug")
+        if options.trace:
+            environment["PYTHONTRACEMALLOC"] = "1"
+        if options.idle:
+            environment["MEASURED_IDLE_S"] = f"{options.idle / 2:g}"
         environment |= secret | {KEY: base64.b64encode(secrets.token_bytes(32)).decode()}
         process = await stack.enter_async_context(
             running(*command, ends_with_stdin=False, env=environment, stderr=log)
@@ -537,14 +574,29 @@ async def run(options: Options, folder: Path, say: Any = None) -> Figures:
             log.flush()
             raise RuntimeError((folder / "gateway.log").read_text())
         port = int(served[1])
-        clients = make_clients(options, figures, port, tokens)
-        await drive(options, figures, clients, process.pid, say)
+        figures.memory_mib["before"] = figures_of(process.pid).mib
+        figures.measured["before"] = await measured(process, memory)
+        for number in range(options.rounds):
+            # The principals of the first rounds come again; those of the last are others.
+            others = number > 0 and number == options.rounds - 1
+            first = options.principals if others else 0
+            own = tokens[first : first + options.principals]
+            clients = make_clients(options, figures, port, own)
+            wanted = options.messages * (number + 1) // options.rounds
+            await drive(options._replace(messages=wanted), figures, clients, process.pid, say)
+            words = f"round {number + 1}" + (", others" if others else "")
+            figures.measured[words] = await measured(process, memory)
+            if number == options.rounds - 1:
+                measure_end(figures, process.pid)
+            for client in clients:
+                await client.end_session()
+            figures.measured[f"{words}, ended"] = await measured(process, memory)
         seconds = time.monotonic() - began
-        measure_end(figures, process.pid)
         figures.facts["time"] = f"{seconds:.0f} s, {figures.total / seconds:,.0f} messages/s"
-        for client in clients:
-            await client.end_session()
         figures.memory_mib["sessions ended"] = figures_of(process.pid).mib
+        if options.idle:
+            await asyncio.sleep(3 * options.idle)
+            figures.measured["idle"] = await measured(process, memory)
         stops_at = time.monotonic()
         process.terminate()
         code = await process.wait()
@@ -577,7 +629,6 @@ async def drive(
     options: Options, figures: Figures, clients: list[IsolationClient], pid: int, say: Any
 ) -> None:
     """Let the clients call until there were enough messages; each is visited at least once."""
-    figures.memory_mib["before"] = figures_of(pid).mib
     left = list(clients)
     # Those that were visited, the longest ago first; a client is visited once at a time.
     visited: deque[IsolationClient] = deque()
@@ -667,10 +718,15 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=0)
     parser.add_argument("--lines", type=int, default=Options().lines)
     parser.add_argument("--seconds", type=float, default=Options().seconds)
+    parser.add_argument("--rounds", type=int, default=Options().rounds)
+    parser.add_argument("--idle", type=float, default=Options().idle)
+    parser.add_argument("--trace", action="store_true")
+    parser.add_argument("--keep-memory", type=Path)
     parser.add_argument("--pooled", action="store_true")
     parser.add_argument("--unauthenticated", action="store_true")
     given = vars(parser.parse_args())
     given["processes"] = given["processes"] or given["at_once"]
+    kept = given.pop("keep_memory")
 
     def say(words: str) -> None:
         print(words, file=sys.stderr, flush=True)
@@ -678,6 +734,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         figures = asyncio.run(run(Options(**given), Path(folder), say))
     print("\n".join(figures.lines()))
+    if kept is not None:
+        kept.write_text(json.dumps(figures.measured, indent=1))
     sys.exit(0 if figures.is_good else 1)
 
 

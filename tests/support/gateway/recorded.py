@@ -23,6 +23,7 @@ from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.gateway.held_calls import HeldLimits
 from colonnade.host.config.settings import ServerEntry, Settings
 from colonnade.host.policy.approvals.inbox import Inbox
+from colonnade.host.policy.audit.log import AuditLog
 from colonnade.host.policy.rules.rules import Policy
 from colonnade.ports import Store
 from colonnade.protocol import types as t
@@ -188,6 +189,7 @@ async def recorded(
     policy: Policy | None = None,
     page_size: int = PAGE_SIZE,
     inbox: Inbox | None = None,
+    audit: AuditLog | None = None,
     **settings: Any,
 ) -> AsyncGenerator[Cell]:
     """A gateway in front of one server, `s`; the settings are those of the server."""
@@ -204,7 +206,8 @@ async def recorded(
 
     given = Settings(revision=upstream, **settings)
     entry = ServerEntry(key="s", resolve=resolve, fingerprint="s", settings=given)
-    async with server_started(server), Host({"s": entry}, policy=policy, inbox=inbox) as host:
+    made = Host({"s": entry}, policy=policy, inbox=inbox, audit=audit)
+    async with server_started(server), made as host:
         gateway = Gateway(host, store=store, keys=keys, page_size=page_size)
         if limits is not None:
             gateway._bridge.held.limits = limits

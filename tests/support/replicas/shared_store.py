@@ -46,6 +46,18 @@ class SharedStore(MemoryStore):
             raise CannotConnect("the store takes no leases")
         await super().put(principal, key, value, ttl_s)
 
+    async def swap(
+        self,
+        principal: str,
+        key: str,
+        before: bytes | None,
+        after: bytes | None,
+        ttl_s: float | None,
+    ) -> bool:
+        if key.startswith("replica ") and not self.renews_leases:
+            raise CannotConnect("the store takes no leases")
+        return await super().swap(principal, key, before, after, ttl_s)
+
     async def add(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> bool:
         added = await super().add(principal, key, value, ttl_s)
         await self.adds.wait()
@@ -105,18 +117,18 @@ class ReplicaFixture:
         self._ending = ending
         self._stores: dict[Replica, ReplicaStore] = {}
 
-    def make(self) -> Replica:
+    def make(self, **options: Any) -> Replica:
         """A replica that is not started, and is closed with the test."""
         store = ReplicaStore(self.store)
-        replica = Replica(cast("Store", store), clock=self.clock.monotonic)
+        replica = Replica(cast("Store", store), clock=self.clock.monotonic, **options)
         self._stores[replica] = store
         self._ending.push_async_callback(replica.close)
         self._ending.callback(store.resume)
         return replica
 
-    async def started(self) -> Replica:
+    async def started(self, **options: Any) -> Replica:
         """A replica that is started."""
-        replica = self.make()
+        replica = self.make(**options)
         await replica.start()
         return replica
 

@@ -23,10 +23,10 @@ from colonnade.cli.commands.serve import (
     listener_options,
     serve_error,
 )
-from colonnade.cli.errors import INTERRUPTED, LOG_FORMAT, CliError, Reporter
+from colonnade.cli.errors import INTERRUPTED, LOG_FORMAT, UNREACHABLE, CliError, Reporter
 from colonnade.cli.options import Action, ConnectionOptions, complete_file
-from colonnade.errors import LocalProtocolError, Refused
-from colonnade.text import clean
+from colonnade.errors import CannotConnect, LocalProtocolError, Refused
+from colonnade.text import clean, closest
 from colonnade.transport.process.sandbox import sandbox_of
 
 if TYPE_CHECKING:  # loaded when the command runs
@@ -141,6 +141,10 @@ def serve_gateway(options: GatewayOptions, given: dict[str, Any]) -> int:
     except CliError as error:
         reporter.error(error)
         return error.code
+    except CannotConnect as error:  # its store cannot be reached
+        hint = f"{error.hint}: store of [gateway], or --store"
+        reporter.error(CliError(error.summary, UNREACHABLE, hint=hint))
+        return UNREACHABLE
 
 
 def _log_processes(log_format: str) -> None:
@@ -173,7 +177,10 @@ def make_gateway(options: GatewayOptions) -> "Gateway":
     config = with_sandbox(config, sandbox_of(options.sandbox) or table.sandbox)
     show_problems(config.problems, terminal)
     configured, keys = _look_up(file, table)
-    opened = open_store(options.store or configured)
+    place = str(table.store_place or f"{file}: [gateway]: store")
+    opened = (
+        open_store(options.store) if options.store is not None else open_store(configured, place)
+    )
     if not options.stdio:  # a client on stdio has one process, which has a key of its own
         require_keys(file, opened, keys)
     try:
@@ -275,6 +282,7 @@ def authorize_commands(config: "Config", options: GatewayOptions, terminal: "Ter
 
     from colonnade.host.config.settings import HostProblem
 
+    _check_allowed(config, options)
     refused = {
         key: entry
         for key, entry in config.entries.items()
@@ -298,6 +306,18 @@ def authorize_commands(config: "Config", options: GatewayOptions, terminal: "Ter
     if not any(entry.settings.enabled for entry in entries.values()):
         raise CliError("; ".join(clean(str(one)) for one in problems))
     return replace(config, entries=entries, problems=(*config.problems, *problems))
+
+
+def _check_allowed(config: "Config", options: GatewayOptions) -> None:
+    """Raise `CliError` for an `--allow-command` of a server that there is not: what it should have
+    allowed would be left out, or another server be meant."""
+    for key in options.allowed:
+        if key not in config.entries:
+            near = closest(key, config.entries)
+            known = ", ".join(map(clean, config.entries)) or "none"
+            hint = f"did you mean {clean(near)}?" if near else f"servers are {known}"
+            message = f"--allow-command: there is no server {clean(key)} in {options.file}"
+            raise CliError(message, hint=hint)
 
 
 def _is_authorized(entry: "ServerEntry", terminal: "Terminal") -> bool:
@@ -328,9 +348,9 @@ def _protection(table: "GatewaySettings") -> "Protection | None":
     return Protection(table.url, Jwt(table.auth.issuer), scopes=table.auth.scopes)
 
 
-def open_store(text: str | None) -> "Store | None":
-    """The store of an option: `memory`, `sqlite:PATH` or the URL of a Redis server. Raises
-    `CliError`."""
+def open_store(text: str | None, place: str = "--store") -> "Store | None":
+    """The store of an option or a setting, at a place: `memory`, `sqlite:PATH` or the URL of a
+    Redis server. Raises `CliError`, without the text, which may have a password in it."""
     if text is None or text == "memory":
         return None
     kind, _, rest = text.partition(":")
@@ -344,10 +364,10 @@ def open_store(text: str | None) -> "Store | None":
 
             return RedisStore(text)
     except (LocalProtocolError, ImportError) as error:
-        raise CliError(f"--store: {error}") from None
+        raise CliError(f"{place}: {error}") from None
     raise CliError(
-        "--store: expected memory, sqlite:PATH or redis://HOST",
-        hint="for example --store sqlite:gateway.db",
+        f"{place}: expected memory, sqlite:PATH or redis://HOST",
+        hint="for example sqlite:gateway.db",
     )
 
 

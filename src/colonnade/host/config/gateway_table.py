@@ -53,7 +53,7 @@ def read_gateway(node: SourceNode, report: Report) -> GatewaySettings | None:
         elif key in _NUMBERS:
             found[key] = _number(value, report)
         elif key == "store":
-            found[key] = _template(value, report)
+            found |= {key: _template(value, report), "store_place": value.place}
         elif key == "keys":
             found[key] = _keys(value, report)
         elif key == "sandbox":

@@ -246,7 +246,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     - `instructions` are a text, or "gathered": those of all servers.
     - `store` is where state is kept: `memory`, `sqlite:PATH`, or the URL of a Redis server. `keys`
       are references to the keys that encrypt what clients carry, the same in all replicas.
-      `resolve` looks up what both refer to.
+      `resolve` looks up what both refer to; `store_place` is where the store is written.
     - `sandbox` is that of each command whose server has no setting of its own.
     - `views` are further endpoints, each with some of the servers.
     """
@@ -257,6 +257,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     page_size: int | None = None
     instructions: str | None = None
     store: ValueTemplate | None = None
+    store_place: Place | None = None
     keys: tuple[ValueTemplate, ...] = ()
     resolve: Callable[[], Coroutine[Any, Any, GatewaySecrets]] | None = None
     sandbox: Sandbox | None = None

@@ -10,6 +10,7 @@ no other user could have written it.
 """
 
 import hashlib
+import itertools
 import os
 import re
 import shlex
@@ -52,9 +53,43 @@ NETWORK: Final = frozenset(
     }
 )
 DELETING: Final = frozenset({"rm", "del", "rmdir", "shred", "dd", "mkfs", "format"})
+# Programs that start the one that their arguments name.
+STARTING: Final = frozenset(
+    {
+        *PRIVILEGED,
+        *("env", "nohup", "timeout", "xargs", "nice", "ionice", "setsid", "stdbuf", "time"),
+        *("command", "exec", "chroot", "unshare", "nsenter", "taskset", "flock", "watch", "strace"),
+        *(
+            "script",
+            "busybox",
+            "toybox",
+            "start",
+            "find",
+            "parallel",
+            "chrt",
+            "numactl",
+            "systemd-run",
+        ),
+        *("uv", "uvx", "npx", "bunx", "pipx", "poetry", "docker", "podman", "wsl"),
+    }
+)
+# Their options whose value is a whole command line: `env -S "sh -c …"`.
+LINE_OPTIONS: Final = frozenset({"-s", "--split-string", "-c", "--command", "--call"})
 # Options that are followed by code.
-CODE: Final = frozenset({"-c", "-e", "--eval", "-enc", "-encodedcommand", "-command", "/c"})
-INTERPRETERS: Final = frozenset({"python", "node", "deno", "bun", "ruby", "perl", "php"})
+CODE: Final = frozenset(
+    {"-c", "-e", "--eval", "--print", "-enc", "-encodedcommand", "-command", "/c"}
+)
+# Interpreters, and the letters of their options that are followed by code: also `-Ic`, `-cCODE`.
+CODE_LETTERS: Final = {
+    **dict.fromkeys(("python", "pythonw", "pypy"), "c"),
+    **dict.fromkeys(("node", "nodejs", "bun", "lua"), "ep"),
+    "deno": "",
+    "ruby": "e",
+    "perl": "eE",
+    "php": "rBRE",
+}
+# Options of interpreters whose value is the next word.
+VALUE_OPTIONS: Final = frozenset({"-W", "-X", "-r", "--require", "--import", "--loader", "-I"})
 # Environment variables that make programs load code.
 LOADING: Final = re.compile(
     r"LD_PRELOAD|LD_LIBRARY_PATH|LD_AUDIT|DYLD_\w+|PATH|PYTHONPATH|PYTHONSTARTUP|PYTHONHOME"
@@ -102,7 +137,6 @@ def program_dangers(argv: Sequence[str]) -> Iterator[str]:
     """What deserves attention in a command line wherever it is started: what it runs."""
     line = " ".join(argv)
     names = [_name(word) for word in re.split(r"[\s;|&()`]+", line) if word]
-    first = _name(argv[0]) if argv else ""
     for name in names:
         if name in PRIVILEGED:
             yield f"raises privileges ({name})"
@@ -110,12 +144,62 @@ def program_dangers(argv: Sequence[str]) -> Iterator[str]:
             yield f"may delete files ({name})"
         if name in NETWORK:
             yield f"uses the network ({name})"
-    if first in SHELLS:
-        yield f"runs a shell ({first})"
-    elif re.sub(r"[\d.]+$", "", first) in INTERPRETERS and CODE & {w.lower() for w in argv[1:]}:
-        yield "runs inline code"
+    for program in _programs(argv):
+        first = _name(program[0])
+        if first in SHELLS:
+            yield f"runs a shell ({first})"
+        elif _has_code(program):
+            yield "runs inline code"
     if re.search(r"\|\s*(?:sudo\s+)?(?:ba|z|da|k)?sh\b|\beval\b|base64\s+(?:-d|--decode)", line):
         yield "runs the output of another program"
+
+
+def _programs(argv: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The command line, and those that it starts: `env A=1 nohup sh -c …` has three. After a
+    program that starts others each word may be one, since the options before it may have values:
+    too many are looked at rather than too few."""
+    if not argv:
+        return
+    yield argv
+    if _name(argv[0]) not in STARTING:
+        return
+    for at in range(1, len(argv)):
+        is_line = " " in argv[at] and argv[at - 1].lower() in LINE_OPTIONS
+        inner = _split_line(argv[at]) if is_line else argv[at:]
+        name = _name(inner[0]) if inner else ""
+        if name in STARTING:
+            yield from _programs(inner)
+            return
+        if name in SHELLS or _interpreter(name) in CODE_LETTERS:
+            yield inner
+
+
+def _split_line(text: str) -> list[str]:
+    """The words of a command line; those between spaces, if its quotes do not match."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def _interpreter(name: str) -> str:
+    return re.sub(r"[\d.]+$", "", name)
+
+
+def _has_code(program: Sequence[str]) -> bool:
+    """Whether an interpreter is given code: `-c CODE`, and also `-cCODE`, `-Ic CODE`, `eval CODE`,
+    `--eval=CODE`."""
+    letters = CODE_LETTERS.get(_interpreter(_name(program[0])))
+    if letters is None:
+        return False
+    if any(word.lower().partition("=")[0] in CODE for word in program[1:]):
+        return True
+    for before, word in itertools.pairwise(program):
+        if letters and re.match(f"-[A-Za-z]*[{letters}]", word):
+            return True
+        if not word.startswith("-") and before not in VALUE_OPTIONS:
+            return word == "eval"  # else the program, and what follows is for it
+    return False
 
 
 def _name(word: str) -> str:

@@ -103,6 +103,10 @@ class RequestRecords:
         """What a request may be about, on each server that it may be for. Raises `Fault`."""
         exchange = context.exchange
         method, params = exchange.method.name, exchange.params
+        tasks = context.input_relay.tasks if context.input_relay is not None else None
+        if tasks is not None and tasks.target is not None:
+            server = generation.server(tasks.target.server)
+            return [(server, named_item(method, "tool", tasks.target.tool, server, NO_ARGUMENTS))]
         name, kind, uri = params.name, NAMED_METHODS.get(method), params.uri
         arguments, about = params.arguments or NO_ARGUMENTS, t.RequestParams()
         if method == "completion/complete":

@@ -11,6 +11,7 @@ declared is never declared to a server for another.
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from weakref import ReferenceType, ref
 
 from colonnade.client.input_callbacks import SamplingRate
 from colonnade.host.config.settings import ROOTS_OF_CALLER, Settings
@@ -65,7 +66,7 @@ class KnownPeer(NamedTuple):
     """The client of a caller, the input requests that reach it, and those that are declared to the
     server for it."""
 
-    peer: Peer
+    peer: ReferenceType[Peer]
     asked: InputCapabilities
     declared: InputCapabilities
 
@@ -86,7 +87,7 @@ class CallerKeys:
             self.allowed = InputCapabilities(
                 elicits, elicits, samples, samples, samples, roots, roots
             )
-        # By the identity of the peer, which is kept with it: all requests of a session have the
+        # By the identity of the peer, for as long as that lives: all requests of a session have the
         # same, and so have those of a client that declares the same in each.
         self._known: dict[int, KnownPeer] = {}
 
@@ -106,7 +107,10 @@ class CallerKeys:
             declared = asked._replace(roots=True) if self._has_own_roots else asked
             if len(self._known) >= MAX_KNOWN_PEERS:
                 self._known.clear()
-            known = self._known[id(peer)] = KnownPeer(peer, asked, declared)
+            key, all_known = id(peer), self._known
+            # Before the identity can be that of another one.
+            living = ref(peer, lambda _: all_known.pop(key, None))
+            known = self._known[key] = KnownPeer(living, asked, declared)
         return known
 
     def asked_of(self, request: RequestContext) -> InputCapabilities:

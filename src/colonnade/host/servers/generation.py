@@ -65,6 +65,10 @@ log: logging.Logger = logging.getLogger("colonnade.host")
 # Callers of one server whose lists are cached; for further ones the oldest are read again.
 MAX_CALLERS = 1000
 
+# Lists of a caller that has no session, and has not used them for this long, are dropped: within
+# twice this time. With a store they are read from there, else from the server.
+LISTS_IDLE_S = 600.0
+
 # Warnings of one server that are kept.
 MAX_WARNINGS = 10
 
@@ -156,6 +160,7 @@ class HostedServer:
         self._is_process = False
         # By caller; under None those for all callers.
         self._listings: dict[str | None, ServerListings] = {}
+        self._lists_timer: asyncio.TimerHandle | None = None
         self._qualified: dict[str, str] = {}
         self._subscriptions: dict[Client, asyncio.Task[None]] = {}
         self._held = 0
@@ -195,6 +200,8 @@ class HostedServer:
         await self.supervisor.close()
 
     async def _close_listings(self) -> None:
+        if self._lists_timer is not None:
+            self._lists_timer.cancel()
         for listings in list(self._listings.values()):
             await listings.close()
         tasks = list(self._subscriptions.values())
@@ -213,6 +220,8 @@ class HostedServer:
         listings = self._listings.get(owner)
         if listings is None:
             self._forget_one()
+            if owner is not None and self._lists_timer is None:
+                self._check_lists_later()
             listings = self._listings[owner] = ServerListings(
                 self.key,
                 self.settings,
@@ -223,6 +232,7 @@ class HostedServer:
                 None if self._review is None else partial(self._review, self),
                 self.claim.name_limit,
             )
+        listings.was_used = True
         return listings
 
     @property
@@ -288,6 +298,24 @@ class HostedServer:
                 one.forget()
             else:
                 del self._listings[owner]
+
+    def _check_lists_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._lists_timer = loop.call_later(LISTS_IDLE_S, self._drop_unused_lists)
+
+    def _drop_unused_lists(self) -> None:
+        """Drop the lists of callers that are gone. One timer, while there are lists of callers."""
+        self._lists_timer = None
+        connected = {session.caller for session in self.supervisor.sessions}
+        for owner, one in list(self._listings.items()):
+            if owner is None or owner in connected or one.is_loading:
+                continue
+            if one.was_used:
+                one.was_used = False
+            else:
+                del self._listings[owner]
+        if any(owner is not None for owner in self._listings):
+            self._check_lists_later()
 
     def _forget_one(self) -> None:
         if len(self._listings) >= MAX_CALLERS:
@@ -442,6 +470,22 @@ class HostedServer:
         for session in self.supervisor.sessions:
             if session.client is client:
                 session.forget_reviews()
+
+    def is_home(self, caller: str) -> bool:
+        """Whether this replica has the session of a caller that others are connected to."""
+        sessions = self.supervisor.sessions
+        return any(one.home is not None and one.caller == caller for one in sessions)
+
+    def expire_lists(self, caller: str, kinds: Sequence[ListKind]) -> bool:
+        """Another replica has noticed that lists of a caller have changed: read them again when
+        they are next used. False if a session here notices that itself."""
+        if any(one.caller == caller for one in self.supervisor.sessions):
+            return False
+        listings = self._listings.get(None if self._is_common else caller)
+        for kind in kinds if listings is not None else ():
+            assert listings is not None
+            listings.by_kind[kind].expire()
+        return True
 
     def _mark_stale(self, owner: str | None) -> None:
         if owner in self._listings:

@@ -6,12 +6,13 @@ requests of that caller reach. The replica that has it is its home; the others a
 Rules: no I/O here, and nothing without replicas: a host has homes only if it was given them.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
 from colonnade.client.client import Client
 from colonnade.client.request import OnProgress
+from colonnade.client.tasks.task import ClientTask
 from colonnade.errors import ChannelError, ConnectionLost
 from colonnade.host.servers.callers import CallerKey
 from colonnade.ports import ClientTransport, RequestContext
@@ -42,9 +43,12 @@ class HomeCall(Protocol):
         params: t.RequestParams,
         *,
         on_progress: OnProgress | None = None,
+        wants_task: bool = False,
+        on_task: Callable[[str, ClientTask], Awaitable[bool]] | None = None,
         origin: ResultOrigin | None = None,
     ) -> t.ProtocolType:
-        """Send a request for this call and return the result."""
+        """Send a request for this call and return the result. `on_task` is called with the task
+        that a call has become, and returns whether the caller waits for it."""
         ...
 
 

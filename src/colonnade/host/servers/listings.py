@@ -637,6 +637,8 @@ class ServerListings:
         self._on_change = on_change
         self._is_notified = is_notified
         self._schemas = ToolSchemas(key)
+        # Whether it was used since the last look for lists that are not.
+        self.was_used: bool = True
         self.tools: Listing[ListedItems[HostTool, t.Tool]]
         self.prompts: Listing[ListedItems[HostPrompt, t.Prompt]]
         self.resources: Listing[ListedItems[HostResource, t.Resource]]

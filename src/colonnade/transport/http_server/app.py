@@ -222,6 +222,7 @@ class HttpApp:
         self._store = service.shared_store
         self._shared_sessions: SharedSessionRegistry | None = self._make_shared_sessions()
         self._replica: Replica | None = None
+        self._owns_replica = False
         self._sessions: SessionRegistry = (
             SessionRegistry(service, limits, self.reaper)
             if self._shared_sessions is None
@@ -745,9 +746,12 @@ class HttpApp:
 
     async def start(self) -> None:
         """Start the service, once."""
-        await self.service.start()
         if self._store is not None and (self._has_sessions or self._has_sse):
-            await self._start_replica(self._store)
+            self._join_replica(self._store)
+        await self.service.start()
+        if self._replica is not None and not self._replica.is_started:
+            self._owns_replica = True
+            await self._replica.start()
         identity = self.service.identity
         self._logs = identity.logs
         self._identity = identity
@@ -769,14 +773,18 @@ class HttpApp:
 
         return SharedSessionRegistry(self.service, self.limits, self.reaper, self._store)
 
-    async def _start_replica(self, store: Store) -> None:
+    def make_replica(self, store: Store) -> "Replica":
+        """The replica that this application is. One that the service does not start itself is
+        started and closed with the application."""
         from colonnade.replicas.replica import Replica
 
-        replica = self._replica = Replica(store)
+        return Replica(store)
+
+    def _join_replica(self, store: Store) -> None:
+        replica = self._replica = self.make_replica(store)
         assert self._shared_sessions is not None
         self._shared_sessions.join(replica)
         self._sse.join(replica)
-        await replica.start()
 
     def _begin_shutdown(self) -> None:
         if self._shutting_down is None:
@@ -835,8 +843,9 @@ class HttpApp:
             self._remove_gauge = None
         self._identity = None
         if self._replica is not None:
-            await self._replica.close()
-            self._replica = None
+            if self._owns_replica:
+                await self._replica.close()
+            self._replica, self._owns_replica = None, False
         await self.service.stop()
 
 

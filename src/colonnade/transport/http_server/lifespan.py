@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import ColonnadeError, LocalProtocolError
 from colonnade.transport.http_server.request import App, Message, Receive, Scope, Send, overload
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
@@ -102,7 +102,9 @@ class Lifespan:
             try:
                 await self._start()
             except Exception as error:
-                if not self._raises:
+                if isinstance(error, ColonnadeError) and not self._raises:
+                    log.error("the service could not be started: %s", error)  # it says why
+                elif not self._raises:
                     log.exception("the service could not be started")
                 await self._send({"type": "lifespan.startup.failed", "message": str(error)})
                 raise
