@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from colonnade.errors import Fault, FaultKind
 from colonnade.protocol.json_checks import (
+    decode_unique,
     depth,
     duplicate_members,
     has_duplicate_members,
@@ -101,6 +102,15 @@ def test_repeated_members_are_found_wherever_and_however_they_are_written(
     text = written(tree, chance).encode()
     assert has_duplicate_members(text) is has_twice(tree)
     assert has_duplicate_members(Raw(text)) is has_twice(tree)
+
+
+def test_a_value_is_decoded_if_no_member_is_repeated() -> None:
+    assert decode_unique(b'{"a": [1, {"b": "x"}]}') == {"a": [1, {"b": "x"}]}
+    assert decode_unique(Raw(b"7")) == 7
+    refuse_duplicate_members(b"")
+    for text in (b'{"a":1,"a":2}', b'[{"a":1,"\\u0061":2}]', b"{", b""):
+        with pytest.raises(Fault):
+            decode_unique(text)
 
 
 @given(st.lists(st.tuples(names, trees), max_size=5), st.randoms(use_true_random=False))

@@ -34,7 +34,6 @@ from colonnade.errors import (
 from colonnade.host.servers.generation import (
     Generation,
     HostedServer,
-    ListView,
     Nameable,
     unlisted_resource,
 )
@@ -64,6 +63,8 @@ if TYPE_CHECKING:  # most calls have no input requests, and many hosts no policy
     from colonnade.client.tasks.task import ClientTask
     from colonnade.host.credentials import UpstreamCredentials
     from colonnade.host.input_requests import InputRequestHandler
+    from colonnade.host.policy.caller_view import CallerView
+    from colonnade.host.policy.containment import Containment
     from colonnade.host.policy.guard import PolicyGuard
     from colonnade.host.policy.items import GuardedItem
     from colonnade.host.task_relay import RelayedCall
@@ -373,7 +374,7 @@ class HostRouter:
             request.exchange.origin = ResultOrigin("", items=items)
         return lists, merged_hints(gathered)
 
-    def _view(self, request: RequestContext) -> ListView | None:
+    def _view(self, request: RequestContext) -> "CallerView | None":
         return None if self.guard is None else self.guard.view(request)
 
     # ------------------------------------------------------------ calls
@@ -416,11 +417,11 @@ class HostRouter:
                 result = await _forward(context, options, server, CALL, forwarded, call=call)
                 return HostResult(result, (), (listings, own))
             item = self.guard.named_item(CALL, "tool", own, server, arguments)
-            if call is not None:
-                call.on_task = _recorded(call.on_task, self.guard, context)
             named: tuple[Nameable, str] = "tools", name
-            found = await self._guarded(context, options, server, item, forwarded, named, call)
-            return HostResult(found.result, (), (listings, own), found.untouched)
+            tool = listings, own
+            return await self._guarded(
+                context, options, server, item, forwarded, named, call, tool, view
+            )
         finally:
             server.release()
 
@@ -433,48 +434,39 @@ class HostRouter:
         params: t.RequestParams,
         named: tuple[Nameable, str] | None = None,
         relayed: "RelayedCall | None" = None,
+        tool: tuple[ServerListings, str] | None = None,
+        view: "CallerView | None" = None,
     ) -> HostResult:
         """Forward a request if the guard allows it. `named` is the kind and the name that the
-        caller used; without it the item has a URI. `relayed` is a call that may become a task."""
+        caller used; without it the item has a URI. `relayed` is a call that may become a task, and
+        `tool` the tool of a call, for its result; `view` is what the caller may see, if that is
+        known."""
         guard = self.guard
         assert guard is not None
         if params.meta and (sent := unreserved_meta(params.meta)):
             item = item._replace(meta=Raw(encode(sent)))
         if state := getattr(params, "request_state", None):
             item = item._replace(state=state)
+        # Annotations of functions are evaluated where the functions are made, so these have none.
+        send = partial(_send_guarded, context, options, server, item.method, params, guard, relayed)
+        unknown = partial(self._unknown_item, context, server, item, named, guard)
+        view = view or guard.view(context)
+        result, untouched = await guard.run(context, view, server, item, send, unknown)
+        return HostResult(result, (), tool, untouched)
 
-        if options is not None and options.on_task is not None:
-            options = options._replace(on_task=_recorded(options.on_task, guard, context))
-
-        def send(before_send: BeforeSend) -> Awaitable[t.ProtocolType]:
-            contain = guard.contain(server.key)
-            words = contain.text if contain is not None else None
-            relay = context.input_relay
-            if relay is not None and relay.under_review:
-                return reviewed(before_send, words)
-            return _forward(
-                context, options, server, item.method, params, before_send, words, relayed
-            )
-
-        async def reviewed(
-            before_send: BeforeSend, words: Callable[[str], str] | None
-        ) -> t.ProtocolType:
-            given = params
-            if isinstance(given, t.InputResponseRequestParams) and given.input_responses:
-                seen = await guard.review_responses(server.entry, context, given.input_responses)
-                given = replace(given, input_responses=seen)
-            return await _forward(
-                context, options, server, item.method, given, before_send, words, relayed
-            )
-
-        def unknown() -> Fault:
-            if named is None:
-                return unlisted_resource(item.name)
-            caller, view = context.exchange.principal, guard.view(context)
-            return self._current().unknown_item(*named, server, caller, view)
-
-        result, untouched = await guard.run(context, server, item, send, unknown)
-        return HostResult(result, untouched=untouched)
+    def _unknown_item(
+        self,
+        context: RequestContext,
+        server: HostedServer,
+        item: "GuardedItem",
+        named: tuple[Nameable, str] | None,
+        guard: "PolicyGuard",
+    ) -> Fault:
+        """The error for an item that does not exist."""
+        if named is None:
+            return unlisted_resource(item.name)
+        caller, view = context.exchange.principal, guard.view(context)
+        return self._current().unknown_item(*named, server, caller, view)
 
     async def _about_task(
         self, request: RequestContext, options: LocalOptions | None
@@ -501,15 +493,12 @@ class HostRouter:
                 return HostResult(task.with_id(await task.send()))
             guard, method = self.guard, request.exchange.method.name
             item = guard.named_item(method, "tool", target.tool, server, NOTHING)
-
-            def send(before_send: BeforeSend) -> Awaitable[t.ProtocolType]:
-                contain = guard.contain(server.key)
-                if method == UPDATE_TASK:
-                    review = partial(guard.review_task_responses, server.entry, request)
-                    return task.send_reviewed(before_send, contain, review)
-                return task.send(before_send, contain)
-
-            result, untouched = await guard.run(request, server, item, send, unknown_task)
+            send = task.send
+            if method == UPDATE_TASK:
+                review = partial(guard.review_task_responses, server.entry, request)
+                send = partial(task.send_reviewed, review)
+            view = guard.view(request)
+            result, untouched = await guard.run(request, view, server, item, send, unknown_task)
             return HostResult(task.with_id(result), untouched=untouched)
         finally:
             server.release()
@@ -530,13 +519,13 @@ class HostRouter:
         caller, view = task.caller, guard.view(request)
         item = guard.named_item(GET_TASK, "tool", own, server, NOTHING)
 
-        async def wait(_: BeforeSend) -> t.ProtocolType:
+        async def wait(_: BeforeSend, __: "Containment | None") -> t.ProtocolType:
             return without_server_info((await task.outcome())[0])
 
         def unknown() -> Fault:
             return self._current().unknown_item("tools", task.tool, server, caller, view)
 
-        result, untouched = await guard.run(request, server, item, wait, unknown)
+        result, untouched = await guard.run(request, view, server, item, wait, unknown)
         return HostResult(result, (), (server.listings(caller), own), untouched)
 
     async def task_item(
@@ -626,7 +615,7 @@ class HostRouter:
         uri = decode_as(t.SubscribeRequestParams, request.exchange.request.params).uri
         server = await self._find_by_uri(request, uri, below=True)
 
-        async def agree(before_send: BeforeSend) -> t.ProtocolType:
+        async def agree(before_send: BeforeSend, _: "Containment | None") -> t.ProtocolType:
             # The subscription itself is made later, and may be shared: what is checked right before
             # a request is sent is checked here, on a session of the caller.
             async with server.supervisor.acquire(request) as call:
@@ -640,7 +629,8 @@ class HostRouter:
             server.hold()
             try:
                 unknown = partial(unlisted_resource, uri)
-                await self.guard.run(request, server, item, agree, unknown)
+                view = self.guard.view(request)
+                await self.guard.run(request, view, server, item, agree, unknown)
             finally:
                 server.release()
         request.exchange.origin = ResultOrigin(server.key)
@@ -733,15 +723,52 @@ def _with_round(forwarded: InputParams, given: InputParams, request: RequestCont
     )
 
 
-def _recorded(on_task: OnTask, guard: "PolicyGuard", context: RequestContext) -> OnTask:
-    """The same, after the guard has recorded that a call has become a task."""
+async def _record_task(
+    on_task: OnTask, guard: "PolicyGuard", context: RequestContext, server: str, task: "ClientTask"
+) -> bool:
+    """The callback of a call that has become a task, after the guard has recorded that."""
+    if task.handle is not None:
+        guard.became_task(context, task.handle)
+    return await on_task(server, task)
 
-    async def record(server: str, task: "ClientTask") -> bool:
-        if task.handle is not None:
-            guard.became_task(context, task.handle)
-        return await on_task(server, task)
 
-    return record
+def _send_guarded(
+    context: RequestContext,
+    options: LocalOptions | None,
+    server: HostedServer,
+    method: str,
+    params: t.RequestParams,
+    guard: "PolicyGuard",
+    relayed: "RelayedCall | None",
+    before_send: BeforeSend,
+    contain: "Containment | None",
+) -> Awaitable[t.ProtocolType]:
+    """Forward a request that the guard has admitted. Input responses that a person has to see are
+    shown first."""
+    words = contain.text if contain is not None else None
+    relay = context.input_relay
+    send = _forward if relay is None or not relay.under_review else _send_reviewed
+    return send(context, options, server, method, params, before_send, words, relayed, guard)
+
+
+async def _send_reviewed(
+    context: RequestContext,
+    options: LocalOptions | None,
+    server: HostedServer,
+    method: str,
+    params: t.RequestParams,
+    before_send: BeforeSend,
+    contain: Callable[[str], str] | None,
+    call: "RelayedCall | None",
+    guard: "PolicyGuard",
+) -> t.ProtocolType:
+    """Forward a request with the input responses that a person lets through."""
+    if isinstance(params, t.InputResponseRequestParams) and params.input_responses:
+        seen = await guard.review_responses(server.entry, context, params.input_responses)
+        params = replace(params, input_responses=seen)
+    return await _forward(
+        context, options, server, method, params, before_send, contain, call, guard
+    )
 
 
 async def _forward(
@@ -753,10 +780,12 @@ async def _forward(
     before_send: BeforeSend | None = None,
     contain: Callable[[str], str] | None = None,
     call: "RelayedCall | None" = None,
+    guard: "PolicyGuard | None" = None,
     *,
     timeout_s: float | None = None,
 ) -> t.ProtocolType:
-    """Forward a request. `call` is one that may become a task, which is handed back then."""
+    """Forward a request. `call` is one that may become a task, which is handed back then; `guard`
+    records that."""
     origin = None
     if options is None:  # the result is passed on to a client that connected
         origin = request.exchange.origin = request.exchange.origin or ResultOrigin(server.key)
@@ -764,6 +793,9 @@ async def _forward(
     options = options or NO_OPTIONS
     if request.input_relay is not None:
         request.input_relay.check_server(server.key)
+    on_task = options.on_task if call is None else call.on_task
+    if guard is not None and on_task is not None:
+        on_task = partial(_record_task, on_task, guard, request)
     try:
         result = await server.supervisor.request(
             request,
@@ -772,7 +804,7 @@ async def _forward(
             timeout_s=options.timeout_s if timeout_s is None else timeout_s,
             on_progress=_progress_forwarder(request, contain),
             wants_task=options.wants_task if call is None else call.wants_task,
-            on_task=options.on_task if call is None else call.on_task,
+            on_task=on_task,
             before_send=before_send,
             origin=origin,
         )

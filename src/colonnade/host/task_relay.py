@@ -186,7 +186,7 @@ class RelayedTask:
         self._responses: Mapping[str, Raw] | None = None
 
     async def send_reviewed(
-        self, before_send: BeforeSend, contain: "Containment | None", review: ReviewResponses
+        self, review: ReviewResponses, before_send: BeforeSend, contain: "Containment | None"
     ) -> t.ProtocolType:
         """The result of `tasks/update`, with the responses that `review` lets through: they are to
         the input requests that the task has now. Raises what `send` and `review` raise."""

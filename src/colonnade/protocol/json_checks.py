@@ -7,6 +7,7 @@ import re
 from array import array
 from collections import Counter
 from itertools import accumulate
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -118,33 +119,45 @@ def outline(body: bytes) -> tuple[set[str], bytes]:
 
 
 def has_duplicate_members(raw: bytes | Raw) -> bool:
-    """Whether any object in this JSON has a duplicate member.
-
-    msgspec silently keeps the last one, so decoding and encoding again loses the quotes of the
-    others. Only an escaped quote could make up for that, and such bodies take the slow path.
-    """
+    """Whether any object in this JSON has a duplicate member."""
     raw = bytes(raw)
-    if not raw:
-        return False
-    try:
-        value = _any.decode(raw)
-        again = _encode(value)
-        if again == raw:  # the common compact form
-            return False
-        if _BACKSLASH not in raw or b"\\u0022" not in raw:
-            return again.count(_QUOTE) != raw.count(_QUOTE)
-        return _has_duplicates_slowly(raw)
-    except msgspec.ValidationError as error:
-        raise Fault(FaultKind.INVALID_PARAMS, f"a number is out of range: {error}") from None
-    except DECODE_ERRORS as error:
-        raise invalid_json(raw, error) from None
+    return bool(raw) and _decoded(raw)[1]
 
 
 def refuse_duplicate_members(raw: bytes | Raw) -> None:
     """Raise `Fault` if two decoders of these bytes could see two different values."""
-    if has_duplicate_members(raw):
+    if raw:
+        decode_unique(raw)
+
+
+def decode_unique(raw: bytes | Raw) -> Any:
+    """The value of some JSON. Raises `Fault` for what is not JSON, and if two decoders of these
+    bytes could see two different values."""
+    value, has_duplicates = _decoded(bytes(raw))
+    if has_duplicates:
         words = "an object has the same member twice; send each once"
         raise Fault(FaultKind.INVALID_PARAMS, words)
+    return value
+
+
+def _decoded(raw: bytes) -> tuple[Any, bool]:
+    """The value of some JSON, and whether any object in it has a duplicate member.
+
+    msgspec silently keeps the last one, so decoding and encoding again loses the quotes of the
+    others. Only an escaped quote could make up for that, and such bodies take the slow path.
+    """
+    try:
+        value = _any.decode(raw)
+        again = _encode(value)
+        if again == raw:  # the common compact form
+            return value, False
+        if _BACKSLASH not in raw or b"\\u0022" not in raw:
+            return value, again.count(_QUOTE) != raw.count(_QUOTE)
+        return value, _has_duplicates_slowly(raw)
+    except msgspec.ValidationError as error:
+        raise Fault(FaultKind.INVALID_PARAMS, f"a number is out of range: {error}") from None
+    except DECODE_ERRORS as error:
+        raise invalid_json(raw, error) from None
 
 
 def _has_duplicates_slowly(raw: bytes) -> bool:

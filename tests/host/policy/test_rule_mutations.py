@@ -60,6 +60,20 @@ CUTS: dict[str, Cut] = {
         PATTERNS,
         "other_spelling",
     ),
+    "folders of plain texts": Cut(
+        "host/policy/rules/patterns.py",
+        r'_FOLDER = r"(?!\.\.?(?:/|\Z))',
+        '_FOLDER = r"',
+        PATTERNS,
+        "compared_once",
+    ),
+    "characters of plain texts": Cut(
+        "host/policy/rules/patterns.py",
+        r"[!-$&-.0-@\[\]^-~]+",
+        r"[!-.0-~]+",
+        PATTERNS,
+        "compared_once",
+    ),
     "several rounds of it": Cut(
         "host/policy/rules/patterns.py",
         "MAX_DECODED = 3",
@@ -206,8 +220,8 @@ CUTS: dict[str, Cut] = {
     ),
     "booleans are no numbers": Cut(
         "host/policy/rules/conditions.py",
-        "if isinstance(value, int | float) and not isinstance(value, bool):\n        return value",
-        "if isinstance(value, int | float):\n        return value",
+        "if isinstance(value, _NUMBERS) and not isinstance(value, bool):\n        return value",
+        "if isinstance(value, _NUMBERS):\n        return value",
         RULES,
         "every_value_matches",
     ),
@@ -235,14 +249,14 @@ CUTS: dict[str, Cut] = {
     ),
     "duplicate members": Cut(
         "host/policy/request.py",
-        "        refuse_duplicate_members(self.arguments)\n",
-        "",
+        "decoded = decode_unique(self.arguments)",
+        "decoded = msgspec.json.decode(self.arguments)",
         RULES,
         "cannot_be_read",
     ),
     "unreadable arguments": Cut(
         "host/policy/rules/rules.py",
-        'return 0 if self.action == "allow" else readings',
+        'return 0 if self.on_arguments and self.action == "allow" else readings',
         "return 0",
         RULES,
         "cannot_be_read",
@@ -717,6 +731,13 @@ CUTS: dict[str, Cut] = {
         "        self._decisions.rules = rules\n",
         HIDDEN,
         "reload",
+    ),
+    "definitions of known requests": Cut(
+        "host/policy/caller_view.py",
+        "if known is None or known.definition is not definition:",
+        "if known is None:",
+        GUARD,
+        "definition_that_changed",
     ),
     "views of callers": Cut(
         "host/policy/caller_view.py",

@@ -9,6 +9,7 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from colonnade.errors import Refused
@@ -17,7 +18,7 @@ from colonnade.host.policy.decisions import PolicyDecisions
 from colonnade.host.policy.items import KINDS, GuardedItem
 from colonnade.host.policy.pins.pin_guard import PinGuard
 from colonnade.host.policy.request import Approver, Consent, Decision, PolicyRequest
-from colonnade.host.policy.steps import RequestSteps, denied, no_approver
+from colonnade.host.policy.steps import RequestSteps, denied, done, no_approver
 from colonnade.host.servers.generation import HostedServer
 from colonnade.host.servers.session import SessionCall
 from colonnade.host.servers.supervisor import BeforeSend
@@ -105,22 +106,41 @@ class Admission:
             else:
                 steps.answered(consent, "")
 
-        async def check(call: SessionCall) -> None:
-            if pins is not None:
-                await pins.check_session(call, server, item.kind, item.name, caller)
-            await self._check_again(view, server, item, steps, decision, consent)
-            recorded = steps.executed(call)
-            if recorded is not None:
-                await recorded
+        return partial(self._before_send, view, server, item, steps, decision, consent)
 
-        def before_send(call: SessionCall) -> Awaitable[None] | None:
-            is_accepted = pins is None or pins.accepts(call, server, item.kind, item.name)
-            needs_list = consent is not None or self._decisions.uses_definitions
-            if not is_accepted or needs_list or self._decisions.version != decision.policy_version:
-                return check(call)
-            return steps.executed(call)  # as nearly always: nothing can have changed
+    def _before_send(
+        self,
+        view: CallerView,
+        server: HostedServer,
+        item: GuardedItem,
+        steps: RequestSteps,
+        decision: Decision,
+        consent: Consent | None,
+        call: SessionCall,
+    ) -> Awaitable[None] | None:
+        """Check a request on the session that it is about to be sent on, and record it."""
+        pins, decisions = self._pins, self._decisions
+        is_accepted = pins is None or pins.accepts(call, server, item.kind, item.name)
+        needs_list = consent is not None or decisions.uses_definitions
+        if not is_accepted or needs_list or decisions.version != decision.policy_version:
+            return self._check(view, server, item, steps, decision, consent, call)
+        return steps.executed(call)  # as nearly always: nothing can have changed
 
-        return before_send
+    async def _check(
+        self,
+        view: CallerView,
+        server: HostedServer,
+        item: GuardedItem,
+        steps: RequestSteps,
+        decision: Decision,
+        consent: Consent | None,
+        call: SessionCall,
+    ) -> None:
+        if self._pins is not None:
+            caller = view.facts.principal
+            await self._pins.check_session(call, server, item.kind, item.name, caller)
+        await self._check_again(view, server, item, steps, decision, consent)
+        await done(steps.executed(call))
 
     async def ask(self, steps: RequestSteps, decision: Decision) -> Consent:
         """Ask a person. Raises `Refused` if it is declined, or there is no way to ask."""

@@ -10,11 +10,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
+from msgspec.structs import replace
 
 from colonnade.host.policy.decisions import PolicyDecisions
 from colonnade.host.policy.items import KINDS, LISTS, GuardedItem
 from colonnade.host.policy.pins.pin_guard import PinGuard
-from colonnade.host.policy.request import CallerFacts, PolicyRequest
+from colonnade.host.policy.request import CallerFacts, ItemKind, PolicyRequest
 from colonnade.host.servers.generation import HostedServer
 from colonnade.host.servers.listings import ListedItems, ListKind, VisibleItems
 from colonnade.protocol import types as t
@@ -39,16 +40,28 @@ class CallerView:
         self._visible: WeakKeyDictionary[ListedItems[Any, Any], VisibleItems[Any, Any]]
         self._visible = WeakKeyDictionary()
         self._shown: dict[tuple[str, ListKind, str], bool] = {}
+        # Requests without arguments and metadata, by method, kind and name.
+        self._requests: WeakKeyDictionary[
+            HostedServer, dict[tuple[str, ItemKind, str], PolicyRequest]
+        ] = WeakKeyDictionary()
 
     def request(
-        self,
-        server: HostedServer,
-        item: GuardedItem,
-        definition: t.ProtocolType | None = None,
-        *,
-        digest: bool = True,
+        self, server: HostedServer, item: GuardedItem, definition: t.ProtocolType | None = None
     ) -> PolicyRequest:
         """A request of this caller, as the rules see it."""
+        requests = self._requests.get(server)
+        if requests is None or len(requests) >= MAX_SHOWN:
+            requests = self._requests[server] = {}
+        key = item.method, item.kind, item.name
+        known = requests.get(key)
+        if known is None or known.definition is not definition:
+            known = requests[key] = self._bare_request(server, item, definition)
+        return replace(known, arguments=item.arguments, meta=item.meta)
+
+    def _bare_request(
+        self, server: HostedServer, item: GuardedItem, definition: t.ProtocolType | None
+    ) -> PolicyRequest:
+        """A request without its arguments and metadata."""
         facts = self.facts
         return PolicyRequest(
             principal=facts.principal,
@@ -62,10 +75,8 @@ class CallerView:
             kind=item.kind,
             name=item.name,
             qualified=item.qualified,
-            arguments=item.arguments,
-            meta=item.meta,
             definition=definition,
-            definition_digest=self._decisions.digest(definition) if digest else "",
+            definition_digest=self._decisions.digest(definition),
             namespace=server.claim.namespace,
         )
 

@@ -245,7 +245,7 @@ class Containment:
         contain = _RESULTS.get(type(result)) or _inherited(type(result))
         if contain is None:
             return result
-        one = self._pass()
+        one = _Pass(self.mode, self.max_text)
         contained = contain(one, result)
         if not one.found:
             return result

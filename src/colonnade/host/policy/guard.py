@@ -26,7 +26,6 @@ from colonnade.host.policy.input_review import InputReview
 from colonnade.host.policy.items import (
     GuardedItem,
     completed_arguments,
-    named_item,
     resource_item,
 )
 from colonnade.host.policy.pins.pin_guard import PinGuard
@@ -134,7 +133,7 @@ class PolicyGuard:
         arguments: Raw,
     ) -> GuardedItem:
         """A tool or a prompt, by its name on the server."""
-        return named_item(method, kind, own, server, arguments)
+        return GuardedItem(method, kind, own, server.qualified(own), arguments)
 
     def resource_item(self, method: str, uri: str, params: t.RequestParams) -> GuardedItem:
         """A resource, or the template whose variables are completed."""
@@ -195,22 +194,24 @@ class PolicyGuard:
     async def run(
         self,
         context: RequestContext,
+        view: CallerView,
         server: HostedServer,
         item: GuardedItem,
-        send: Callable[[BeforeSend], Awaitable[t.ProtocolType]],
+        send: Callable[[BeforeSend, Containment | None], Awaitable[t.ProtocolType]],
         unknown: Callable[[], Fault],
     ) -> GuardedResult:
         """Send a request if it is allowed, and return the result for the caller.
 
+        `send` gets the check right before it is sent, and what contains the text of the server.
         `unknown` makes the error for an item that does not exist. Raises it for what is hidden,
         `Refused` for what is refused, and what `send` raises.
         """
-        view = self.view(context)
+        contain = self.contain(server.key)
         request = view.request(server, item, view.definition(server, item))
         steps = self._records.begin(context, request)
         try:
             check = await self._admission.admit(view, server, item, steps)
-            result = await send(check)
+            result = await send(check, contain)
             if isinstance(result, t.InputRequiredResult):
                 result = await self._input.review_relayed(server.entry, context, result)
                 if steps.decision is not None and steps.consent is not None:
@@ -225,7 +226,6 @@ class PolicyGuard:
             raise unknown() from None
         except ColonnadeError as error:
             steps.abandoned(error)
-            contain = self.contain(server.key)
             if contain is not None and isinstance(error, _WORDS_OF_SERVERS):
                 contained = contain.failure(error)
                 if contained is not error:
@@ -238,7 +238,6 @@ class PolicyGuard:
             raise
         finally:
             self._records.end(context)
-        contain = self.contain(server.key)
         return GuardedResult(result if contain is None else contain.contain(result), result)
 
     def became_task(self, context: RequestContext, handle: str) -> None:

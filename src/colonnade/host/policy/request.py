@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias,
 import msgspec
 from msgspec import Raw, Struct
 
-from colonnade.errors import Fault, FaultKind, Refused
+from colonnade.errors import Refused
 from colonnade.host.config.settings import ServerEntry
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
-from colonnade.protocol.json_checks import DECODE_ERRORS, refuse_duplicate_members
+from colonnade.protocol.json_checks import decode_unique
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
 
@@ -90,12 +90,7 @@ class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
         JSON."""
         if not self.arguments:
             return {}
-        refuse_duplicate_members(self.arguments)
-        try:
-            decoded: Any = msgspec.json.decode(self.arguments)
-        except DECODE_ERRORS as error:
-            message = f"the arguments cannot be decoded: {error}"
-            raise Fault(FaultKind.INVALID_PARAMS, message) from None
+        decoded = decode_unique(self.arguments)
         return cast("dict[str, Any]", decoded) if isinstance(decoded, dict) else {}
 
     @cached_property

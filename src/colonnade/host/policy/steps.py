@@ -61,11 +61,13 @@ def no_approver(request: PolicyRequest, decision: Decision) -> Refused:
 class RequestSteps:
     """The steps of one request in the audit log, if there is one."""
 
+    __slots__ = ("_audit", "consent", "decision", "id", "is_in_flight", "request")
+
     def __init__(self, audit: AuditSink | None, request: PolicyRequest) -> None:
         self._audit = audit
-        self.request = request
+        self.request: PolicyRequest = request
         # Until it has a result or an error.
-        self.is_in_flight = True
+        self.is_in_flight: bool = True
         # What the rules said, and who allowed it.
         self.decision: Decision | None = None
         self.consent: Consent | None = None

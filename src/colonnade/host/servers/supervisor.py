@@ -472,15 +472,10 @@ class ServerSupervisor:
                 origin=origin,
             )
 
-        async def checked(call: SessionCall) -> t.ProtocolType:
-            assert before_send is not None
-            pending = before_send(call)
-            if pending is not None:
-                await pending
-            return await send(call)
+        def is_safe(error: ConnectionLost) -> bool:
+            return may_repeat(method, error)
 
-        work = send if before_send is None else checked
-        return await self._with_retry(context, work, lambda error: may_repeat(method, error))
+        return await self._with_retry(context, send, is_safe, before_send)
 
     async def run_read_only(
         self, request: RequestContext, work: Callable[[SessionCall], Awaitable[T]]
@@ -500,19 +495,27 @@ class ServerSupervisor:
         request: RequestContext,
         work: Callable[[SessionCall], Awaitable[T]],
         is_safe: Callable[[ConnectionLost], bool],
+        before_send: BeforeSend | None = None,
     ) -> T:
         try:
-            return await self._run(request, work)
+            return await self._run(request, work, before_send)
         except ConnectionLost as error:
             if self.draining or not is_safe(error):
                 raise
-        return await self._run(request, work)
+        return await self._run(request, work, before_send)
 
-    async def _run(self, request: RequestContext, work: Callable[[SessionCall], Awaitable[T]]) -> T:
-        """Do some work with a session, as `acquire` gives one."""
+    async def _run(
+        self,
+        request: RequestContext,
+        work: Callable[[SessionCall], Awaitable[T]],
+        before_send: BeforeSend | None,
+    ) -> T:
+        """Do some work with a session, as `acquire` gives one, after the check of it."""
         call = await self._acquire(request)
         error: BaseException | None = None
         try:
+            if before_send is not None and (pending := before_send(call)) is not None:
+                await pending
             return await work(call)
         except BaseException as caught:
             error = caught

@@ -147,8 +147,8 @@ CUTS: dict[str, Cut] = {
     ),
     "required: the guard waits": Cut(
         "host/policy/admission.py",
-        "            return steps.executed(call)  # as nearly always: nothing can have changed",
-        "            steps.executed(call)\n            return None",
+        "        return steps.executed(call)  # as nearly always: nothing can have changed",
+        "        steps.executed(call)\n        return None",
         HOST,
         "disk",
     ),
@@ -226,14 +226,14 @@ CUTS: dict[str, Cut] = {
     # ------------------------------------------------------------ secrets
     "key of digests": Cut(
         LINES,
-        "return blake2b(data, digest_size=32, key=self._key).hexdigest().encode()",
-        "return blake2b(data, digest_size=32).hexdigest().encode()",
+        "self._keyed = blake2b(digest_size=32, key=derived)",
+        "self._keyed = blake2b(digest_size=32)",
         LOG,
         "need_the_key",
     ),
     "contents": Cut(
         WRITER,
-        "if CONTENTS.index(self.contents) < CONTENTS.index(records):",
+        "if records not in self._recorded:",
         "if False:",
         SECRETS,
         "only_as_far",

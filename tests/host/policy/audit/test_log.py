@@ -172,6 +172,25 @@ def test_without_an_event_loop_lines_are_written_at_once(tmp_path: Path) -> None
     assert events(tmp_path) == ["opened", "proposed"]
 
 
+def test_calls_of_several_threads_are_all_in_one_chain(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+
+    def work() -> None:
+        for _ in range(50):
+            call(log)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    asyncio.run(log.close())
+    report = verify(str(tmp_path))
+    assert report.is_valid
+    assert report.lines == 2 + 4 * 50 * 4
+    assert len({one["call"] for one in decoded(tmp_path) if "call" in one}) == 200
+
+
 @live
 async def test_events_are_with_the_operating_system_after_one_iteration_of_the_loop(
     tmp_path: Path,

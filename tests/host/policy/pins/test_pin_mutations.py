@@ -219,8 +219,8 @@ CUTS: dict[str, Cut] = {
     ),
     "the session": Cut(
         "host/policy/admission.py",
-        "                await pins.check_session(call, server, item.kind, item.name, caller)\n",
-        "                pass\n",
+        "            await self._pins.check_session(call, server, item.kind, item.name, caller)\n",
+        "            pass\n",
         PINS,
         "mid_session or new_process",
     ),

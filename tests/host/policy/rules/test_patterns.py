@@ -1,6 +1,7 @@
 """Patterns of rules: what a glob matches, how long that takes, and the readings of a value."""
 
 import random
+from itertools import product
 
 import pytest
 
@@ -11,6 +12,7 @@ from colonnade.host.policy.rules.patterns import (
     MAX_COMPARED_CHARACTERS,
     MAX_PATTERN_CHARACTERS,
     NORMAL,
+    PLAIN,
     WRITTEN,
     Glob,
     TextPattern,
@@ -245,6 +247,13 @@ def test_a_pattern_with_an_escape_is_met_in_every_reading_by_the_same_text() -> 
 def test_a_plain_value_has_one_reading() -> None:
     assert TextPattern("/srv/**", crosses=False).readings("/srv/a.txt") == EVERY_READING
     assert TextPattern("/srv/**", crosses=False).readings("/etc/a.txt") == 0
+
+
+def test_a_text_that_is_compared_once_is_the_same_in_every_reading() -> None:
+    texts = ["".join(one) for size in range(6) for one in product("/.a%A\\ é", repeat=size)]
+    plain = [one for one in texts if PLAIN.fullmatch(one)]
+    assert plain == [one for one in plain if normalized(one) == one == one.casefold()]
+    assert {"", "/", "a", "/a/a", "a.a/a", "/.a", "..a", "..."} <= set(plain)
 
 
 def test_a_path_that_climbs_out_matches_only_as_it_is_written() -> None:

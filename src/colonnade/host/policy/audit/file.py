@@ -318,12 +318,11 @@ def is_open_to_others(seen: os.stat_result) -> bool:
 
 def _write(descriptor: int, data: bytes) -> None:
     """Write all of it. Raises `OSError`; a part may be written then."""
-    view = memoryview(data)
-    while view:
-        written = os.write(descriptor, view)
+    while data:
+        written = os.write(descriptor, data)
         if not written:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        view = view[written:]
+        data = data[written:]
 
 
 def _sync_folder(folder: str) -> None:

@@ -206,16 +206,20 @@ class DigestKey:
     """Digests of contents, with a key: a plain digest of a short argument can be guessed by trying
     every value."""
 
-    __slots__ = ("_key", "id")
+    __slots__ = ("_keyed", "id")
 
     def __init__(self, key: bytes) -> None:
-        self._key = blake2b(key, person=b"colonnade audit").digest()
+        derived = blake2b(key, person=b"colonnade audit").digest()
+        # The state after the key, from which each digest goes on.
+        self._keyed = blake2b(digest_size=32, key=derived)
         # Tells which key was used, and nothing of it.
-        self.id: str = blake2b(self._key, digest_size=8).hexdigest()
+        self.id: str = blake2b(derived, digest_size=8).hexdigest()
 
     def digest(self, data: bytes) -> bytes:
         """The BLAKE2b of bytes with the key (RFC 7693), 32 bytes in hexadecimal digits."""
-        return blake2b(data, digest_size=32, key=self._key).hexdigest().encode()
+        state = self._keyed.copy()
+        state.update(data)
+        return state.hexdigest().encode()
 
 
 # ---------------------------------------------------------------- redaction
@@ -308,7 +312,7 @@ class NameMembers:
         self._name = redactor.name
         self._known: dict[tuple[str, ...], bytes] = {}
 
-    def encode(self, *names: str) -> bytes:
+    def encode(self, names: tuple[str, ...]) -> bytes:
         """The members, without braces."""
         found = self._known.get(names)
         if found is None:

@@ -20,6 +20,7 @@ import os
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -63,17 +64,18 @@ INPUT_METHODS: Final = frozenset({"elicitation/create", "sampling/createMessage"
 
 
 class _OpenCall(Struct):
-    """A call without an outcome: when it began, how many events were lost by then, and the members
-    that all of its lines have, once they are encoded."""
+    """A call without an outcome: its id, when it began and how many events were lost by then, if
+    that is known, and the members that all of its lines have, once they are encoded."""
 
-    began_ns: int
-    lost: int
+    id: str
+    began_ns: int | None = None
+    lost: int = 0
     members: bytes = b""
 
 
-# An event: its time and name, the id of the call and its request, and a function with its argument
-# that encodes the other members.
-WaitingEvent: TypeAlias = tuple[int, bytes, str, PolicyRequest, Callable[[Any], bytes], Any]
+# An event: its time and name, its call and the request, and a function with its argument that
+# encodes the other members.
+WaitingEvent: TypeAlias = tuple[int, bytes, _OpenCall, PolicyRequest, Callable[[Any], bytes], Any]
 
 _OUTCOMES = frozenset(one.encode() for one in OUTCOMES)
 
@@ -112,6 +114,7 @@ class AuditLog:
         self.path: str = os.path.abspath(os.fspath(path))
         self.required: bool = required
         self.contents: AuditContents = contents
+        self._recorded = CONTENTS[: CONTENTS.index(contents) + 1]
         self._redactor = Redactor(names, os.environ)
         # Here, not in the event loop: reading it takes milliseconds.
         self._key = DigestKey(key if key is not None else _user_key())
@@ -130,7 +133,7 @@ class AuditLog:
         self._open_calls: dict[str, _OpenCall] = {}
         self._count = 0
         # Events that are not encoded and written yet: that is done while the request is on its way.
-        self._waiting: list[WaitingEvent] = []
+        self._waiting: deque[WaitingEvent] = deque()
         self._is_soon = self._is_later = False
         self._sync: asyncio.Task[None] | None = None
         self._heads = HeadKeeper(_opener(heads), self._file) if heads is not None else None
@@ -149,14 +152,14 @@ class AuditLog:
             call = f"{self._file.chain.run}-{self._count}"
             if len(self._open_calls) >= MAX_OPEN_CALLS:
                 self._open_calls.pop(next(iter(self._open_calls)), None)
-            self._open_calls[call] = _OpenCall(now, self._file.lost)
-            self._waiting.append((now, b"proposed", call, request, self._proposed, request))
+            kept = self._open_calls[call] = _OpenCall(call, now, self._file.lost)
+            self._waiting.append((now, b"proposed", kept, request, self._proposed, request))
         self._flush_later()
         return call
 
     def _proposed(self, request: PolicyRequest) -> bytes:
         fields = self._about.encode(
-            request.revision, request.kind, request.identity, request.definition_digest
+            (request.revision, request.kind, request.identity, request.definition_digest)
         )
         if request.during:
             fields += b',"during":"%b"' % request.during.encode()
@@ -167,15 +170,13 @@ class AuditLog:
 
     def decided(self, call: str, request: PolicyRequest, decision: Decision) -> None:
         """The rules have decided."""
-        self._append(b"decided", call, request, self._decided, decision)
-
-    def _decided(self, decision: Decision) -> bytes:
         # Its reason may quote the arguments that it matched, and those are contents.
-        return self._decision.encode(decision.action, decision.rule, decision.policy_version)
+        names = decision.action, decision.rule, decision.policy_version
+        self._append(b"decided", call, request, self._decision.encode, names)
 
     def asked(self, call: str, request: PolicyRequest, decision: Decision) -> None:
         """A person is about to be asked."""
-        self._append(b"asked", call, request, self._rule.encode, decision.rule)
+        self._append(b"asked", call, request, self._rule.encode, (decision.rule,))
         self._flush_soon()
 
     def answered(
@@ -201,7 +202,7 @@ class AuditLog:
         Await what is returned before it is sent, if it is not None. Raises `Refused`, or the
         awaitable does, if the log is required and the events of this call are not written.
         """
-        self._append(b"executed", call, request, self._revision.encode, revision)
+        self._append(b"executed", call, request, self._revision.encode, (revision,))
         if not self.required:
             self._flush_soon()
             return None
@@ -246,7 +247,7 @@ class AuditLog:
 
     def _abandoned(self, error: tuple[str, int | None, str]) -> bytes:
         name, code, message = error
-        fields = self._error.encode(name)
+        fields = self._error.encode((name,))
         if code is not None:
             fields += b',"code":%d' % code
         if message:
@@ -256,34 +257,19 @@ class AuditLog:
 
     # ------------------------------------------------------------ members
 
-    def _encoded(self, event: WaitingEvent) -> bytes:
-        """The members of an event, without those that each line has."""
-        time_ns, name, call, request, encode_fields, about = event
-        kept = self._open_calls.get(call)
-        common = kept.members if kept is not None else b""
-        if not common:
-            common = self._members(call, request)
-            if kept is not None:
-                kept.members = common
-        fields = encode_fields(about)
-        if name in _OUTCOMES:
-            self._open_calls.pop(call, None)
-            if kept is not None:
-                fields += b',"duration_us":%d' % (max(time_ns - kept.began_ns, 0) // 1000)
-        return b'"event":"%b",%b,%b' % (name, common, fields)
-
-    def _members(self, call: str, request: PolicyRequest) -> bytes:
-        """What all lines of a call have."""
+    def _begin_members(self, call: _OpenCall, request: PolicyRequest) -> bytes:
+        """What all lines of a call have; it is kept."""
         names = self._names.encode(
-            request.principal, request.client, request.server, request.method, request.name
+            (request.principal, request.client, request.server, request.method, request.name)
         )
-        return b'"call":"%b",%b' % (call.encode(), names)
+        call.members = b'"call":"%b",%b' % (call.id.encode(), names)
+        return call.members
 
     def _described(self, raw: bytes, records: AuditContents) -> bytes:
         """The digest and the size of contents, and the contents themselves if these, and those that
         need less, are recorded."""
         digest, size = self._key.digest(raw), len(raw)
-        if CONTENTS.index(self.contents) < CONTENTS.index(records):
+        if records not in self._recorded:
             return b'{"digest":"%b","bytes":%d}' % (digest, size)
         content = encode(self._redactor.content(raw))
         return b'{"digest":"%b","bytes":%d,"content":%b}' % (digest, size, content)
@@ -313,9 +299,10 @@ class AuditLog:
         encode_fields: Callable[[Any], bytes],
         about: Any,
     ) -> None:
-        waiting = self._clock(), event, call, request, encode_fields, about
-        with self._lock:
-            self._waiting.append(waiting)
+        kept = self._open_calls.get(call) or _OpenCall(call)
+        self._waiting.append((self._clock(), event, kept, request, encode_fields, about))
+        if event in _OUTCOMES:
+            self._open_calls.pop(call, None)
 
     def _flush_soon(self) -> None:
         """Write what waits at the end of this iteration of the event loop."""
@@ -354,15 +341,18 @@ class AuditLog:
     def flush(self) -> OSError | None:
         """Write what waits; returns why it could not be written."""
         with self._lock:
-            waiting, self._waiting = self._waiting, []
-            if not waiting:
-                return None
-            return self._file.write(self._lines(waiting))
+            return self._file.write(self._lines()) if self._waiting else None
 
-    def _lines(self, waiting: list[WaitingEvent]) -> Iterator[tuple[int, bytes]]:
-        for one in waiting:
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        """The times and the members of the events that wait, without those that each line has."""
+        for _ in range(len(self._waiting)):  # other threads may add to them
+            time_ns, name, call, request, encode_fields, about = self._waiting.popleft()
             try:
-                yield one[0], self._encoded(one)
+                common = call.members or self._begin_members(call, request)
+                fields = encode_fields(about)
+                if name in _OUTCOMES and call.began_ns is not None:
+                    fields += b',"duration_us":%d' % (max(time_ns - call.began_ns, 0) // 1000)
+                yield time_ns, b'"event":"%b",%b,%b' % (name, common, fields)
             except Exception as error:  # the others are recorded all the same
                 log.error("an event cannot be recorded: %s", type(error).__name__, exc_info=error)
                 self._file.count_lost(1)

@@ -25,6 +25,7 @@ from colonnade.host.policy.containment import skeleton
 from colonnade.host.policy.pins.definitions import ItemKind, definition_steps
 from colonnade.host.policy.pins.pins import (
     ListReview,
+    PinMode,
     PinnedServer,
     Pins,
     refusal_hint,
@@ -82,10 +83,13 @@ class PinGuard:
         """A server, with its mode."""
         found = self._servers.get(server)
         if found is None:
-            mode = server.settings.pins or self.pins.mode
-            found = PinnedServer(server.key, pinned_identity(server.entry), mode)
+            found = PinnedServer(server.key, pinned_identity(server.entry), self.mode(server))
             self._servers[server] = found
         return found
+
+    def mode(self, server: HostedServer) -> PinMode:
+        """What happens to definitions of a server that are not accepted."""
+        return server.settings.pins or self.pins.mode
 
     def use(self, table: PinsTable) -> None:
         """Use the settings of another configuration from now on."""
@@ -174,7 +178,7 @@ class PinGuard:
 
     def holds_any(self, server: HostedServer, kind: str, caller: str) -> bool:
         """Whether an item of this kind is held in the lists that were last read for a caller."""
-        if self.server(server).mode != "strict":
+        if self.mode(server) != "strict":
             return False
         lists = server.listings(caller).by_kind
         for one in _LISTS[kind]:
@@ -201,7 +205,7 @@ class PinGuard:
     def accepts(self, call: SessionCall, server: HostedServer, kind: str, name: str) -> bool:
         """Whether an item needs no check: its server has no pins, or the list of the session has
         it as it was accepted, and need not be read again."""
-        if self.server(server).mode != "strict":
+        if self.mode(server) != "strict":
             return True
         if kind != "tool" or server.needs_read(call.session, "tools"):
             return False

@@ -37,6 +37,7 @@ HINTS: Final[Mapping[str, bool]] = {
 COMPARISONS: Final = ("min", "max", "above", "below", "not", "present")
 
 _SCALARS = (str, int, float)
+_NUMBERS = (int, float)
 NO_BOUNDS: Final = (None, None, None, None)
 
 Strings: TypeAlias = str | Sequence[str]
@@ -369,7 +370,7 @@ def _equal(expected: tuple[Any, ...], value: Any, *, strict: bool) -> int:
 
 
 def _number(value: Any, *, strict: bool) -> float | None:
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, _NUMBERS) and not isinstance(value, bool):
         return value
     if not strict or not isinstance(value, str) or len(value) > MAX_NUMBER_CHARACTERS:
         return None
@@ -400,7 +401,10 @@ class ArgumentCondition(NamedTuple):
 
     def readings(self, request: PolicyRequest) -> int:
         """The readings in which the values meet it."""
-        arguments = request.decoded_arguments
+        return self.readings_of(request.decoded_arguments)
+
+    def readings_of(self, arguments: dict[str, Any]) -> int:
+        """The same for these arguments."""
         if self.is_plain:  # as most are: one member, with a string or a number
             value = arguments.get(self.steps[0])
             if isinstance(value, _SCALARS):

@@ -43,8 +43,10 @@ _WILDCARD = re.compile(rf"\*+|\?|\[!?.[^]]*\]|[{_MARKS}]", re.DOTALL)
 _SCHEME = re.compile(rf"([A-Za-z{_MARKS}][A-Za-z0-9+.{_MARKS}-]*:/)/+([^/]*)(.*)", re.DOTALL)
 # A wildcard folder that is left again: what it stands for is not known.
 _LEFT_AGAIN = re.compile(rf"[{_MARKS}][^/]*/+(?:\./+)*\.\.(?:/|$)")
-# A string without any of these reads the same as a path.
-_UNUSUAL = re.compile(r"[^\x21-\x7e]|[%\\]|//|(?:^|/)\.{1,2}(?:/|$)|./$|[A-Z]")
+# A string that reads the same as a path: folders of printable ASCII in lower case without `%` and
+# `\\`, none of which is empty, `.` or `..`.
+_FOLDER = r"(?!\.\.?(?:/|\Z))[!-$&-.0-@\[\]^-~]+"
+PLAIN: Final = re.compile(rf"/?(?:{_FOLDER}(?:/{_FOLDER})*)?")
 
 
 # ---------------------------------------------------------------- globs
@@ -302,14 +304,10 @@ class TextPattern:
         """The readings in which a text matches, as bits."""
         if len(text) > MAX_COMPARED_CHARACTERS:
             return EVERY_READING if self._crosses else 0
-        if _UNUSUAL.search(text) is None:
-            written = self._written.matches(text)
-            if self._is_uniform:
-                return EVERY_READING if written else 0
-            normal = text
-        else:
-            written = self._written.matches(text)
-            normal = normalized(text)
+        written, is_plain = self._written.matches(text), PLAIN.fullmatch(text) is not None
+        if is_plain and self._is_uniform:
+            return EVERY_READING if written else 0
+        normal = text if is_plain else normalized(text)
         if self._is_relative and not normal.startswith("/"):
             normal = f"./{normal}"
         found = WRITTEN * written

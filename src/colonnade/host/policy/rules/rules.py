@@ -127,7 +127,7 @@ class Rule:
         ]
         self.conditions = tuple(found)
         self.is_about_inputs: bool = requests is not None
-        self._on_arguments = tuple(one for one in found if one.on_arguments)
+        self._on_arguments = tuple(one for one in found if isinstance(one, ArgumentCondition))
         self.on_arguments: bool = bool(self._on_arguments)
         given = (principals, claims, clients, servers, tools, prompts, resources, requests)
         self._written = (action, *given, arguments, annotations)
@@ -193,16 +193,15 @@ class Rule:
                 return 0
         return found
 
-    def argument_readings(self, request: PolicyRequest, readings: int) -> int:
+    def argument_readings(self, arguments: dict[str, Any] | None, readings: int) -> int:
         """Those of some readings in which the arguments match; the rest of it does. Arguments that
-        cannot be read match `deny` and `ask`, and never `allow`."""
-        try:
-            for one in self._on_arguments:
-                readings &= one.readings(request)
-                if not readings:
-                    break
-        except Fault:  # a repeated member
-            return 0 if self.action == "allow" else readings
+        cannot be read (None) match `deny` and `ask`, and never `allow`."""
+        if arguments is None:
+            return 0 if self.on_arguments and self.action == "allow" else readings
+        for one in self._on_arguments:
+            readings &= one.readings_of(arguments)
+            if not readings:
+                break
         return readings
 
     def problem(self, request: PolicyRequest) -> str:
@@ -475,12 +474,12 @@ class PreparedRules:
         """What the rules say of a request. Never raises."""
         if self._decision is not None:
             return self._decision
-        decision = self._decided(request)
-        if self._is_fixed:
-            self._decision = decision
-        return decision
+        if not self._is_fixed:
+            return self._decided(request, _arguments(request))
+        self._decision = self._decided(request, {})
+        return self._decision
 
-    def _decided(self, request: PolicyRequest) -> Decision:
+    def _decided(self, request: PolicyRequest, arguments: dict[str, Any] | None) -> Decision:
         open_readings = EVERY_READING
         found: list[tuple[Action, str]] = []
         for rule, most, label in self._candidates:
@@ -489,7 +488,7 @@ class PreparedRules:
             else:
                 readings = open_readings & most
                 if readings and rule.on_arguments:
-                    readings = rule.argument_readings(request, readings)
+                    readings = rule.argument_readings(arguments, readings)
                 if not readings:
                     continue
                 action = rule.action
@@ -534,7 +533,15 @@ class PreparedRules:
 def _readings(rule: Rule, request: PolicyRequest) -> int:
     """The readings in which a rule matches."""
     found = rule.readings(request, without_arguments=True)
-    return rule.argument_readings(request, found) if found else 0
+    return rule.argument_readings(_arguments(request), found) if found else 0
+
+
+def _arguments(request: PolicyRequest) -> dict[str, Any] | None:
+    """The arguments of a request; None if they cannot be read, such as for a repeated member."""
+    try:
+        return request.decoded_arguments
+    except Fault:
+        return None
 
 
 def _problem(rule: Rule, request: PolicyRequest) -> str:
