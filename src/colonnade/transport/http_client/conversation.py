@@ -28,13 +28,25 @@ from colonnade.errors import (
     RemoteProtocolError,
     TimedOut,
 )
-from colonnade.ports import ConnectionEvents, Credentials, InputResponder, ProgressCallback
+from colonnade.ports import (
+    ConnectionEvents,
+    Credentials,
+    InputResponder,
+    OnMembers,
+    ProgressCallback,
+)
 from colonnade.protocol.exchange import LISTEN, Exchange, Network, NonHttpRequestFields
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import EVENTS_TYPE, JSON_TYPE
 from colonnade.protocol.http.sse import EventStreamParser
 from colonnade.protocol.input_requests import InputCapabilities, InputRequest
-from colonnade.protocol.jsonrpc import ErrorResponse, RequestId, decode
+from colonnade.protocol.jsonrpc import (
+    ErrorResponse,
+    RequestId,
+    ResultResponse,
+    decode,
+    decode_members,
+)
 from colonnade.protocol.link.events import (
     LinkEvent,
     NotificationReceived,
@@ -124,6 +136,7 @@ class PendingRequest:
         "limit",
         "method",
         "name",
+        "on_members",
         "on_progress",
         "outcome",
         "owner",
@@ -143,6 +156,7 @@ class PendingRequest:
         # Whether the server may still be handling it.
         self.runs: bool = True
         self.on_progress: ProgressCallback | None = None
+        self.on_members: OnMembers | None = None
         # Whose request it is: what comes on its stream belongs to that.
         self.owner: InputResponder | None = None
         self.limit: RequestTimeout | None = None
@@ -285,6 +299,7 @@ class HttpConversation:
         probing: Revision | None = None,
         declared: InputCapabilities | None = None,
         owner: InputResponder | None = None,
+        on_members: OnMembers | None = None,
     ) -> Raw:
         """Send a request and wait for its raw result, in this task."""
         lines = self._headers(method, params, probing)
@@ -292,7 +307,7 @@ class HttpConversation:
             lines = (*lines, *headers)
         progress = on_progress is not None
         call, data = self._open(method, params, timeout_s, progress, probing, declared)
-        call.on_progress, call.owner = on_progress, owner
+        call.on_progress, call.owner, call.on_members = on_progress, owner, on_members
         return await self._wait(call, data, lines)
 
     def _open(
@@ -468,7 +483,7 @@ class HttpConversation:
 
     async def _post(self, call: PendingRequest, data: bytes, lines: Headers) -> None:
         response = await self._endpoint.send("POST", lines, data)
-        async with response:
+        try:
             if response.status != rules.OK:
                 await self._handle_refusal(call, response)
             else:
@@ -488,6 +503,8 @@ class HttpConversation:
                 call.outcome.status = (
                     response.status
                 )  # by which the probe knows the era of a server (D13)
+        finally:
+            response.close()
 
     async def _handle_refusal(self, call: PendingRequest, response: ClientResponse) -> None:
         if self._is_session_lost(response):
@@ -513,7 +530,7 @@ class HttpConversation:
 
     def _handle_body(self, call: PendingRequest, body: bytes) -> None:
         try:
-            frame = decode(body)
+            frame = decode(body) if call.on_members is None else decode_members(body)
         except Fault as fault:
             # A body that is not JSON is quoted in the error of the request, which is clearer.
             if fault.settles is not None and fault.kind is not FaultKind.PARSE:
@@ -526,6 +543,8 @@ class HttpConversation:
                 self.link.cancel(call.id)
             return
         self._handle_events(self.link.take(frame, _now()), call)
+        if call.on_members is not None and isinstance(frame, ResultResponse) and frame.members:
+            call.on_members(frame.result, frame.members)
 
     async def _post_message(self, data: bytes, method: str) -> None:
         """POST a notification or a response. Raises the error of the server."""
