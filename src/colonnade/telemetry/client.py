@@ -23,8 +23,8 @@ from colonnade.ports import (
     ConnectionEvents,
     Conversation,
     InputResponder,
-    OpenConversation,
     OnMembers,
+    OpenConversation,
     ProgressCallback,
     RequestContext,
 )

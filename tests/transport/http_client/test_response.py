@@ -137,9 +137,8 @@ OTHERWISE: dict[str, tuple[bytes, int, bytes]] = {
 @pytest.mark.parametrize("other", list(OTHERWISE.values()), ids=list(OTHERWISE))
 @either_loop
 async def test_a_response_that_begins_otherwise_is_parsed(other: tuple[bytes, int, bytes]) -> None:
-    data, status, body = other
     usual = http_response(200, b"usual", "text/plain")
-    is_last = b"connection: close" in data
+    is_last = b"connection: close" in other[0]
     script = [(usual, 200, b"usual")] * 2 + [other] * 2 + [(usual, 200, b"usual")] * 2
     said = iter(script)
 

@@ -480,7 +480,12 @@ class ServerSupervisor:
             return await send(call)
 
         work = send if before_send is None else checked
-        return await self._with_retry(context, work, lambda error: may_repeat(method, error))
+        try:
+            return await self._run(context, work)
+        except ConnectionLost as error:
+            if self.draining or not may_repeat(method, error):
+                raise
+        return await self._run(context, work)
 
     async def run_read_only(
         self, request: RequestContext, work: Callable[[SessionCall], Awaitable[T]]
@@ -488,25 +493,17 @@ class ServerSupervisor:
         """Do some work that changes nothing, such as reading a list; done once more if the
         connection was lost. Its errors may be shown to every caller."""
         try:
-            return await self._with_retry(request, work, lambda error: error.status is None)
+            try:
+                return await self._run(request, work)
+            except ConnectionLost as error:
+                if self.draining or error.status is not None:
+                    raise
+            return await self._run(request, work)
         except ChannelError as error:
             last = self._restarts.last
             if not isinstance(error, CannotConnect) or (last and last.caller is not None):
                 remove_output(error)
             raise
-
-    async def _with_retry(
-        self,
-        request: RequestContext,
-        work: Callable[[SessionCall], Awaitable[T]],
-        is_safe: Callable[[ConnectionLost], bool],
-    ) -> T:
-        try:
-            return await self._run(request, work)
-        except ConnectionLost as error:
-            if self.draining or not is_safe(error):
-                raise
-        return await self._run(request, work)
 
     async def _run(self, request: RequestContext, work: Callable[[SessionCall], Awaitable[T]]) -> T:
         """Do some work with a session, as `acquire` gives one."""
@@ -519,7 +516,8 @@ class ServerSupervisor:
             raise
         finally:
             self._release(call, error)
-            await call.end()
+            if call.has_callbacks:
+                await call.end()
 
     async def _acquire(self, request: RequestContext) -> SessionCall:
         if self.draining:

@@ -74,33 +74,81 @@ from colonnade.transport.http_client.resumption import (
     resumed_parser,
 )
 
+# A timer may fire that much early, by rounding alone.
+ROUNDING_S = 0.001
+
+
+class RequestTimeouts:
+    """The deadlines of all requests of one conversation, on one timer: nearly all of them end
+    before it fires, and a timer for each would take longer than the rest of its timeout."""
+
+    __slots__ = ("_fires_at", "_running", "_timer")
+
+    def __init__(self) -> None:
+        self._running: dict[RequestTimeout, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._fires_at = 0.0
+
+    def begin(self, timeout: "RequestTimeout") -> None:
+        """Watch a timeout, until its end."""
+        self._running[timeout] = None
+
+    def end(self, timeout: "RequestTimeout") -> None:
+        """Watch it no longer; the timer stays as it is, for the next one."""
+        self._running.pop(timeout, None)
+
+    def wake_at(self, when: float) -> None:
+        """Look at the deadlines at this time, if that is not done before."""
+        if self._timer is not None:
+            if self._fires_at <= when:
+                return
+            self._timer.cancel()
+        self._fires_at = when
+        self._timer = asyncio.get_running_loop().call_at(when, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        now, later = _now() + ROUNDING_S, list[float]()
+        for timeout in list(self._running):
+            when = timeout.when()
+            if when is not None and when <= now:
+                timeout.expire()
+            elif when is not None:
+                later.append(when)
+        if later:
+            self.wake_at(min(later))
+
+    def close(self) -> None:
+        """Stop the timer, unless a request still waits for it."""
+        if self._timer is not None and not self._running:
+            self._timer.cancel()
+            self._timer = None
+
 
 class RequestTimeout:
-    """The deadline of what runs in this task, as that of `asyncio.timeout_at`, in a third of the
+    """The deadline of what runs in this task, as that of `asyncio.timeout_at`, in a fraction of the
     time: each request has one."""
 
-    __slots__ = ("_cancelling", "_expired", "_handle", "_loop", "_task", "_when")
+    __slots__ = ("_all", "_cancelling", "_expired", "_task", "_when")
 
-    def __init__(self, when: float | None) -> None:
+    def __init__(self, all: RequestTimeouts, when: float | None) -> None:
+        self._all = all
         self._when = when
         self._expired = False
-        self._handle: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> "RequestTimeout":
         task = asyncio.current_task()
         assert task is not None
         self._task: asyncio.Task[Any] = task
         self._cancelling = task.cancelling()
-        self._loop = asyncio.get_running_loop()
+        self._all.begin(self)
         self.reschedule(self._when)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
+        self._all.end(self)
         if (
             self._expired
             and self._task.uncancel() <= self._cancelling
@@ -110,10 +158,9 @@ class RequestTimeout:
 
     def reschedule(self, when: float | None) -> None:
         """Set another deadline; None for none."""
-        if self._handle is not None:
-            self._handle.cancel()
         self._when = when
-        self._handle = None if when is None else self._loop.call_at(when, self._expire)
+        if when is not None:
+            self._all.wake_at(when)
 
     def when(self) -> float | None:
         """The deadline; None for none."""
@@ -123,8 +170,9 @@ class RequestTimeout:
         """Whether the deadline has passed."""
         return self._expired
 
-    def _expire(self) -> None:
-        self._expired, self._handle = True, None
+    def expire(self) -> None:
+        """Cancel the task: the deadline has passed."""
+        self._expired, self._when = True, None
         self._task.cancel()
 
 
@@ -264,6 +312,7 @@ class HttpConversation:
         self._had_stream = False
         self._session_lost = False
         self._calls: dict[RequestId, PendingRequest] = {}
+        self._timeouts = RequestTimeouts()
         self._exchanges: dict[Exchange, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._best_effort_posts: set[asyncio.Task[Any]] = set()
@@ -337,7 +386,7 @@ class HttpConversation:
 
     async def _wait(self, call: PendingRequest, data: bytes, lines: Headers) -> Raw:
         try:
-            with RequestTimeout(self.link.ends_at(call.id)) as call.limit:
+            with RequestTimeout(self._timeouts, self.link.ends_at(call.id)) as call.limit:
                 await self._post(call, data, lines)
         except TimeoutError:
             if call.outcome is None:
@@ -827,6 +876,7 @@ class HttpConversation:
             task.cancel()
         if tasks or self._best_effort_posts:
             await asyncio.wait(tasks | self._best_effort_posts, timeout=BEST_EFFORT_S)
+        self._timeouts.close()
         session, self._session = self._session, None
         if session is not None and not self._session_lost:
             with contextlib.suppress(ColonnadeError, TimeoutError):

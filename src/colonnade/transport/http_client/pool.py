@@ -475,6 +475,8 @@ class ClientResponse:
     async def read_all(self, limit: int) -> bytes:
         """The whole body. Raises `RemoteProtocolError` if it is larger than a limit, before it is
         read if possible."""
+        if self._over and len(self._pieces) == 1 and self._size <= limit and self._error is None:
+            return self._pieces.pop()  # as a small one that came with its head
         pieces: list[bytes] = []
         size = int(self.headers.get("content-length", "0"))
         if size <= limit:
