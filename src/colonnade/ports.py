@@ -382,6 +382,8 @@ class ConnectionEvents(Protocol):
 
 # Called with each progress notification of one request.
 ProgressCallback: TypeAlias = Callable[["ProgressNotificationParams"], None]
+# Called with a raw result and its members.
+OnMembers: TypeAlias = Callable[[Raw, dict[str, Raw]], None]
 
 
 class Conversation(Protocol):
@@ -410,6 +412,7 @@ class Conversation(Protocol):
         probing: Revision | None = None,
         declared: "InputCapabilities | None" = None,
         owner: "InputResponder | None" = None,
+        on_members: OnMembers | None = None,
     ) -> Raw:
         """Send a request and wait for its raw result; cancelling the call cancels the request.
 
@@ -417,7 +420,8 @@ class Conversation(Protocol):
         mirror arguments and are sent over HTTP only; `probing` is a revision that the server may
         not support; `declared` are the input capabilities of this request, if they are not those of
         the client. Requests and notifications of the server that come on the stream of this request
-        alone, over HTTP, have its `owner`.
+        alone, over HTTP, have its `owner`. `on_members` is called with the raw result and its
+        members, if they are known without another pass over it.
         """
         ...
 

@@ -43,6 +43,27 @@ CUTS: dict[str, Cut] = {
         RESULTS,
         "changes_is_what_the_client",
     ),
+    "content that a middleware reads": Cut(
+        "host/router.py",
+        "is_read = self.guard is not None or self._has_middleware()",
+        "is_read = False",
+        RESULTS,
+        "something_beside_the_client",
+    ),
+    "content for another revision": Cut(
+        "client/request.py",
+        "members = origin.members_of(raw) if origin.reader is peer.revision else None",
+        "members = origin.members_of(raw)",
+        RESULTS,
+        "something_beside_the_client",
+    ),
+    "members of another response": Cut(
+        "protocol/forwarded.py",
+        "if self.split is not None and self.split[0] is raw else None",
+        "if self.split is not None else None",
+        "../protocol/test_forwarded.py",
+        "passed_on_by_its_members",
+    ),
     "duplicate members of an inspected item": Cut(
         "protocol/forwarded.py",
         "        and not (is_inspected and has_duplicate_members(one.raw))\n",

@@ -34,6 +34,7 @@ from colonnade.transport.memory import connected_pair, serve_end
 from gateway.odd_results import NEW, odd_list, odd_prompt_result, odd_read_result, odd_tool_result
 from gateway.raw_server import REVISIONS, RawServer, members, raw_request
 from gateway.recorded import INFO, RecordedWire, recorded, server_started
+from gateway.served import served
 from live import live
 from official_lines import complaints
 from script_runner import Message
@@ -115,6 +116,27 @@ async def test_odd_results_are_the_same_through_a_gateway(revision: str, method:
             expected = await raw_request(pair.direct, method, **direct_params)
             found = await raw_request(pair.through, method, **params)
             assert without_hop(members(found)) == without_hop(members(expected)), bytes(expected)
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@live
+async def test_odd_results_of_a_server_at_a_url_are_the_same_through_a_gateway(
+    revision: str,
+) -> None:
+    """The members of most of them are found when the response is decoded."""
+    server, chance = RawServer(), random.Random(f"{revision} url")
+    async with (
+        served(server) as url,
+        Host({"s": entry_of("s", url, Settings(revision=revision))}) as host,
+        connect(url, revision=revision) as direct,
+        connect(Gateway(host), revision=revision) as through,
+    ):
+        for method, (make, direct_params, params) in REQUESTS.items():
+            for _ in range(RESULTS):
+                server.result = make(chance, revision)
+                expected = await raw_request(direct, method, **direct_params)
+                found = await raw_request(through, method, **params)
+                assert without_hop(members(found)) == without_hop(members(expected))
 
 
 @pytest.mark.parametrize("method", METHODS)

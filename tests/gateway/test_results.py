@@ -9,10 +9,13 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from colonnade import Gateway, Handler, Host, RequestContext, Server, connect
+from colonnade import Gateway, Handler, Host, Middleware, RequestContext, Server, connect
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Settings
 from colonnade.protocol import types as t
 from colonnade.protocol.forwarded import RelayedToolResult
 from gateway.raw_server import REVISIONS, RawServer, members, raw_call
+from gateway.served import served
 from live import live
 
 OLD, NEW = "2025-11-25", "2026-07-28"
@@ -239,6 +242,43 @@ async def test_structured_content_is_not_decoded_unless_it_is_read() -> None:
     empty = replace(result, structured_content=t.ABSENT)
     assert empty.structured_content is msgspec.UNSET
     assert empty.plain.structured_content is msgspec.UNSET
+
+
+async def pass_all(request: RequestContext, call_next: Handler) -> t.ProtocolType:
+    return await call_next(request)
+
+
+# What reads a result beside the client: a middleware, and the encoder for another revision.
+READ = {
+    "by the client alone": ([], NEW, NEW, False),
+    "by the client alone, in a session": ([], OLD, OLD, False),
+    "by a middleware": ([pass_all], NEW, NEW, True),
+    "for an older client": ([], OLD, NEW, True),
+    "for a newer client": ([], NEW, OLD, True),
+}
+
+
+@pytest.mark.parametrize("case", READ.values(), ids=READ)
+@live
+async def test_content_is_checked_only_if_something_beside_the_client_reads_it(
+    case: tuple[list[Middleware], str, str, bool],
+) -> None:
+    middleware, downstream, upstream, is_read = case
+    server = RawServer()
+    block = b'[{"type":"text"}]'  # which has no text
+    async with (
+        served(server) as url,
+        Host({"s": entry_of("s", url, Settings(revision=upstream))}, middleware=middleware) as host,
+        connect(Gateway(host), revision=downstream) as client,
+    ):
+        server.result = b'{"content":%b}' % block
+        found = members(await raw_call(client, "s__odd"))
+        server.result = b'{"content":[{"type":"text","text":"good"}]}'
+        good = members(await raw_call(client, "s__odd"))
+    assert (found["content"] == block) == (not is_read)
+    assert (found.get("isError") == b"true") == is_read
+    assert (b"server 's'" in found["content"]) == is_read
+    assert good["content"] == b'[{"type":"text","text":"good"}]'
 
 
 @pytest.mark.parametrize("revision", [OLD, NEW])

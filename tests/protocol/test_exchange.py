@@ -131,6 +131,17 @@ def test_structured_content_of_a_relayed_result_is_decoded_when_it_is_read() -> 
     assert changed.structured_content == {"a": 2}
 
 
+def test_a_result_that_nothing_reads_is_made_of_its_members(revision: Revision) -> None:
+    peer = Peer(revision, t.ServerCapabilities())
+    raw = Raw(b'{"content":[{"type":"text"}]}')  # which is not valid, and not looked at
+    members = {"content": Raw(b'[{"type":"text"}]')}
+    options: dict[str, Any] = {"is_relayed": True, "members": members}
+    assert isinstance(decode_result(CALL_TOOL, raw, peer, **options), RelayedToolResult)
+    members["content"] = Raw(b"{}")
+    with pytest.raises(Fault):
+        decode_result(CALL_TOOL, raw, peer, **options)
+
+
 def test_an_error_of_another_server_settles_a_request_once(revision: Revision) -> None:
     exchange = running(revision)
     error = decoded(exchange.pass_error(-32099, "no", {"a": 1}))["error"]

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from colonnade.errors import FaultKind
+from colonnade.errors import FaultKind, RemoteProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.forwarded import (
@@ -18,6 +18,7 @@ from colonnade.protocol.forwarded import (
     forwardable_meta,
     kind_of,
     raw_item_steps,
+    unread_tool_result,
     unreserved_meta,
 )
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
@@ -75,6 +76,73 @@ def test_content_that_is_missing_is_empty() -> None:
     origin.settle(result, result)
     data = encode_forwarded(Encoder(JULY_2026, INFO), b"1", result, origin, is_inspected=False)
     assert msgspec.json.decode(data)["result"]["content"] == []
+
+
+# ---------------------------------------------------------------- results that nothing reads
+
+
+def split(raw: bytes) -> dict[str, Raw]:
+    return msgspec.json.decode(raw, type=dict[str, Raw])
+
+
+def test_a_result_that_nothing_reads_is_passed_on_by_its_members() -> None:
+    raw = Raw(b'{"x":1e2,"content":[{"type":"text"}],"_meta":{"a/b":1.0,"dev.colonnade/c":2}}')
+    members = split(bytes(raw))
+    result = unread_tool_result(members, JULY_2026)
+    assert result is not None
+    assert (result.is_error, result.result_type) == (None, None)
+    assert result.meta == {"a/b": 1.0, "dev.colonnade/c": 2}
+    assert result.structured_content is msgspec.UNSET
+    origin = ResultOrigin("s", reader=JULY_2026)
+    origin.found_members(raw, members)
+    assert origin.members_of(raw) is members
+    assert origin.members_of(Raw(bytes(raw))) is None  # another response
+    origin.received(JULY_2026, raw, result)
+    origin.settle(result, result)
+    for _ in range(2):
+        encoder = Encoder(JULY_2026, INFO)
+        data = encode_forwarded(encoder, b"1", result, origin, is_inspected=False)
+        head = b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","_meta":{"a/b":1.0,'
+        assert data.startswith(head)
+        assert data.endswith(b'},"x":1e2,"content":[{"type":"text"}]}}')
+
+
+def test_the_blocks_of_a_result_that_nothing_has_read_are_decoded_on_use() -> None:
+    raw = b'{"content":[{"type":"text","text":"a"},{"type":"hologram"}],"isError":true}'
+    result = unread_tool_result(split(raw), NOVEMBER_2025)
+    assert result is not None
+    assert result.is_error is True
+    assert [block.type for block in result.content] == ["text", "hologram"]
+    assert [block.type for block in result.plain.content] == ["text", "hologram"]
+    invalid = unread_tool_result(split(b'{"content":[{"type":"text"}]}'), NOVEMBER_2025)
+    assert invalid is not None
+    with pytest.raises(RemoteProtocolError, match="text"):
+        _ = invalid.content
+
+
+@pytest.mark.parametrize(
+    ("raw", "is_unread"),
+    [
+        (b'{"content":[],"resultType":"complete"}', True),
+        (b'{"content":[],"isError":false}', True),
+        (b'{"content":[],"isError":null}', True),
+        (b'{"content":[],"structuredContent":null}', True),
+        (b'{"structuredContent":{}}', False),
+        (b'{"content":{}}', False),
+        (b'{"content":[],"isError":"true"}', False),
+        (b'{"content":[],"resultType":"input_required"}', False),
+        (b'{"content":[],"resultType":"c\\u006fmplete"}', False),
+        (b'{"content":[],"_meta":null}', False),
+        (b'{"content":[],"_meta":[]}', False),
+    ],
+)
+def test_a_result_that_is_not_complete_or_not_valid_is_decoded(raw: bytes, is_unread: bool) -> None:
+    assert (unread_tool_result(split(raw), JULY_2026) is not None) == is_unread
+
+
+def test_a_result_type_of_an_older_revision_is_decoded() -> None:
+    raw = b'{"content":[],"resultType":"complete"}'
+    assert unread_tool_result(split(raw), NOVEMBER_2025) is None
 
 
 @pytest.mark.parametrize("target", [JULY_2026, NOVEMBER_2025])

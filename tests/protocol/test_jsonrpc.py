@@ -4,11 +4,13 @@ What is refused stands in `test_jsonrpc_refusals`, what goes out in `test_jsonrp
 """
 
 import json
+from itertools import permutations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
+from msgspec.structs import replace
 
 from colonnade.errors import Fault, FaultKind
 from colonnade.protocol.jsonrpc import (
@@ -22,6 +24,7 @@ from colonnade.protocol.jsonrpc import (
     ResultResponse,
     SplitParams,
     decode,
+    decode_members,
     encode,
     encode_batch,
     encode_error,
@@ -54,6 +57,63 @@ FRAMES = [
     (b'{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"m"}}', ("failure", None, -1, "m", b"")),
     (b'{"jsonrpc":"2.0","error":{"code":-1,"message":"m"}}', ("failure", None, -1, "m", b"")),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "expected"), FRAMES)
+def test_a_message_is_the_same_if_the_members_of_results_are_wanted(
+    body: bytes, expected: tuple[object, ...]
+) -> None:
+    assert plain(decode_members(body)) == expected
+
+
+def test_the_members_of_a_result_are_found_while_its_response_is_decoded() -> None:
+    result = b'{"content":[ {} ],"_meta":{},"x":1.0}'
+    parts = b'"jsonrpc":"2.0"', b'"id":12', b'"result":' + result
+    for order in permutations(parts):
+        body = b"{%b}" % b",".join(order)
+        found = decode_members(body)
+        assert decode(body) == replace(found, members=None)
+        assert isinstance(found, ResultResponse)
+        assert (found.id, bytes(found.result)) == (12, result)
+        assert found.members is not None
+        named = [(name, bytes(value)) for name, value in found.members.items()]
+        assert named == [("content", b"[ {} ]"), ("_meta", b"{}"), ("x", b"1.0")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"jsonrpc":"2.0","id":7,"result":{"x":1,"x":2}}',
+        b'{"jsonrpc":"2.0","id":7,"result":{"x": 1}}',
+        b'{"jsonrpc":"2.0","id":7,"result":{"\\u0061":1}}',
+        '{"jsonrpc":"2.0","id":7,"result":{"ü":1}}'.encode(),
+        b'{"jsonrpc":"2.0","id":7,"result":{"x":1},"y":{}}',
+        b'{"jsonrpc":"2.0","id":"7","result":{"x":1}}',
+        b'{"jsonrpc":"2.0","id":7,"result":{}}',
+    ],
+)
+def test_members_are_not_found_in_any_but_the_compact_form(body: bytes) -> None:
+    found = decode_members(body)
+    assert isinstance(found, ResultResponse)
+    assert found.members is None
+    assert found == decode(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"jsonrpc":"2.0","id":7,"result":{"x":1},"result":{"y":1}}',
+        b'{"jsonrpc":"2.0","id":7,"result":{"x":1},"error":{}}',
+        b'{"jsonrpc":"2.0","id":7,"result":{"x":"\xff"}}',
+        b'{"jsonrpc":"2.0","id":7,"result":{"x":' + b"[" * 70 + b"]" * 70 + b"}}",
+        b'{"jsonrpc":"2.0","id":7,"result":{"x":1}',
+        b'{"jsonrpc":"2.0","id":7,"result":[1]}',
+    ],
+)
+def test_what_is_no_response_is_refused_also_if_its_members_are_wanted(body: bytes) -> None:
+    with pytest.raises(Fault) as caught:
+        decode_members(body)
+    assert str(caught.value) == str(fault_of(body))
 
 
 @pytest.mark.spec("R0001", "R0030")

@@ -11,12 +11,14 @@ from msgspec import Raw
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol.jsonrpc import (
+    LARGE_MEMBER,
     MAX_MESSAGE_CHARS,
     LineSplitter,
     decode,
     encode,
     encode_batch,
     encode_error,
+    encode_members,
     encode_notification,
     encode_request,
     encode_result,
@@ -172,6 +174,17 @@ def test_a_line_that_is_too_long_is_one_fault_and_the_next_one_is_good_again(
         else:
             assert isinstance(line, Fault)
             assert line.kind is PARSE
+
+
+@pytest.mark.parametrize("size", [1, LARGE_MEMBER + 1])
+def test_a_result_by_its_members_is_one_line_of_the_same_bytes(size: int) -> None:
+    text = b'[ "%b",\r\n1.0]' % (b"x" * size)
+    members = {"_meta": {"a": 1}, 'ü"': Raw(text), "x": Raw(b"1e2")}
+    found = encode_members(b"7", members)
+    written = text.replace(b"\r\n", b"  ")
+    head = '{"jsonrpc":"2.0","id":7,"result":{"_meta":{"a":1},"ü\\"":'.encode()
+    assert found == head + written + b',"x":1e2}}'
+    assert encode_members(b"7", {}) == b'{"jsonrpc":"2.0","id":7,"result":{}}'
 
 
 def test_an_endless_line_is_not_kept() -> None:

@@ -770,11 +770,20 @@ class Client(BaseClient):
                 relay_errors,
                 headers,
             )
+        return await self.forward(method, params, timeout_s, on_progress, caller)
+
+    def forward(
+        self,
+        method: str,
+        params: t.RequestParams,
+        timeout_s: float | None,
+        on_progress: OnProgress | None,
+        caller: OriginalCaller | None,
+    ) -> Awaitable[t.ProtocolType]:
+        """`ask`, with what it takes of a caller in one argument."""
         if isinstance(params, t.CallToolRequestParams):
-            return await self._call(params, timeout_s, on_progress, caller)
-        return await self._ask(
-            method, params, t.ProtocolType, timeout_s, on_progress, caller=caller
-        )
+            return self._call(params, timeout_s, on_progress, caller)
+        return self._ask(method, params, t.ProtocolType, timeout_s, on_progress, caller=caller)
 
     @asynccontextmanager
     async def listen_to_tasks(self, task_ids: Iterable[str]) -> AsyncGenerator[ChangeStream]:

@@ -40,6 +40,7 @@ from colonnade.ports import (
     ConnectionEvents,
     Conversation,
     InputResponder,
+    OnMembers,
     ProgressCallback,
     RequestContext,
 )
@@ -300,10 +301,11 @@ class ManagedConnection:
         headers: Headers = (),
         declared: InputCapabilities | None = None,
         owner: InputResponder | None = None,
+        on_members: OnMembers | None = None,
     ) -> Raw:
         """Send a request and return the raw result; reconnects and retries if that is safe.
         `declared` are the input capabilities of this request, if they are not the client's;
-        `owner` is whose request it is."""
+        `owner` is whose request it is. `on_members` is that of `Conversation.request`."""
         pinged = self.pinged
         if pinged:
             self.busy += 1
@@ -324,6 +326,7 @@ class ManagedConnection:
                     headers=headers,
                     declared=declared,
                     owner=owner,
+                    on_members=on_members,
                 )
             except ColonnadeError as error:
                 await self._recover(method, conversation, error)
@@ -335,6 +338,7 @@ class ManagedConnection:
                 headers=headers,
                 declared=declared,
                 owner=owner,
+                on_members=on_members,
             )
         finally:
             if pinged:

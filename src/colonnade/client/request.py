@@ -46,6 +46,7 @@ from colonnade.ports import (
     ClientTransport,
     Conversation,
     InputResponder,
+    OnMembers,
     OpenConversation,
     ProgressCallback,
     RequestContext,
@@ -450,12 +451,14 @@ class BaseClient:
         responder: InputResponder = self._callbacks
         principal, level, origin, declared = "", self._level, None, None
         owner: InputResponder | None = None
+        on_members: OnMembers | None = None
         relay = relay_errors = False
         cacheable = method in CACHEABLE and not is_retry(params)
         if caller is not None:
             responder, principal, level = caller.answers, caller.principal, caller.log_level
             owner = responder
             relay, relay_errors, origin = caller.relay, caller.relay_errors, caller.origin
+            on_members = origin.found_members if origin is not None else None
             declared = caller.declared  # without effect in a session, which has declared them once
         if cacheable and not fresh:
             kept = self._cached(method, params, principal)
@@ -472,7 +475,7 @@ class BaseClient:
             sent = params if level is None else self._with_level(params, level)
             try:
                 pending = self._connection.request(
-                    method, sent, seconds, progressed, headers, declared, owner
+                    method, sent, seconds, progressed, headers, declared, owner, on_members
                 )
                 # The first request has its own timeout, and most calls have no rounds.
                 raw = await (pending if rounds is None else rounds.wait_for_server(pending))
@@ -537,7 +540,8 @@ class BaseClient:
         try:
             if origin is None:
                 return decode_result(row, raw, peer, self._declared)
-            result = decode_result(row, raw, peer, self._declared, is_relayed=True)
+            members = origin.members_of(raw) if origin.reader is peer.revision else None
+            result = decode_result(row, raw, peer, self._declared, is_relayed=True, members=members)
             origin.received(peer.revision, raw, result)
             return result
         except Fault as fault:

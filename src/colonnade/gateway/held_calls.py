@@ -435,6 +435,8 @@ class HeldCall:
         outcome: t.ProtocolType | Exception
         try:
             outcome = await handler(self.request)
+            if isinstance(outcome, RelayedToolResult):
+                _ = outcome.content  # it is kept for other replicas, so it must be valid
         except asyncio.CancelledError:
             outcome = interrupted()
         except Exception as error:

@@ -244,6 +244,7 @@ class HostRouter:
 
     `current` returns the current generation; `wait_s` is how long a list of all servers waits for
     one server; `upstream` has the credentials of callers; `guard` decides what callers may do.
+    `has_middleware` returns whether a middleware may read results.
     """
 
     def __init__(
@@ -252,9 +253,11 @@ class HostRouter:
         wait_s: float,
         upstream: "UpstreamCredentials | None" = None,
         guard: "PolicyGuard | None" = None,
+        has_middleware: Callable[[], bool] = lambda: True,
     ) -> None:
         self._current = current
         self.guard = guard
+        self._has_middleware = has_middleware
         self._upstream = upstream
         self._wait_s = wait_s
         self._routes: dict[str, Route] = {
@@ -405,7 +408,10 @@ class HostRouter:
             call = None
             if options is None:
                 find = partial(listings.tool, own)
-                context.exchange.origin = ResultOrigin(server.key, find_tool=find)
+                is_read = self.guard is not None or self._has_middleware()
+                reader = None if is_read else context.exchange.peer.revision
+                origin = ResultOrigin(server.key, find_tool=find, reader=reader)
+                context.exchange.origin = origin
                 relay = context.input_relay
                 if relay is not None and relay.tasks is not None:
                     from colonnade.host.task_relay import RelayedCall

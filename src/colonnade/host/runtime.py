@@ -210,7 +210,9 @@ class HostRuntime:
 
     def make_router(self, current: Callable[[], Generation]) -> HostRouter:
         """A router for the servers of this host, or for some of them."""
-        router = HostRouter(current, self._wait_s, self.upstream, self.guard)
+        router = HostRouter(
+            current, self._wait_s, self.upstream, self.guard, lambda: self.has_middleware
+        )
         self._routers.append(router)
         return router
 

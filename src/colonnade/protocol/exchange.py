@@ -460,10 +460,12 @@ def decode_result(
     *,
     as_task: bool = False,
     is_relayed: bool = False,
+    members: Mapping[str, Raw] | None = None,
 ) -> t.ProtocolType:
     """Decode the result of a request. `own_extensions` are those that the request declared;
     `as_task` is whether it asked to run as a task, in the revision whose core has tasks, and
-    `is_relayed` whether the result is passed on to another client.
+    `is_relayed` whether the result is passed on to another client. `members` are those of a result
+    that is passed on as it was written, and that nothing else reads.
 
     An absent `resultType` is `complete` (R0743); one that is not recognised is invalid (R0742).
     Raises `Fault`.
@@ -475,8 +477,11 @@ def decode_result(
     kind: Any = None
     result_type = method.result
     if is_relayed and result_type is t.CallToolResult:
-        from colonnade.protocol.forwarded import RelayedToolResult
+        from colonnade.protocol.forwarded import RelayedToolResult, unread_tool_result
 
+        unread = None if members is None else unread_tool_result(members, peer.revision)
+        if unread is not None:
+            return unread
         result_type = RelayedToolResult
     if peer.revision.typed_results:
         try:  # nearly all are complete; the others are decoded once more

@@ -17,8 +17,9 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
-from colonnade.errors import FaultKind
+from colonnade.errors import Fault, FaultKind, RemoteProtocolError
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import decode_unchecked
 from colonnade.protocol.codec.downgrade import wraps
 from colonnade.protocol.codec.encode import COMPLETE, PRIVATE, STALE_MS, Encoder, encode_finite
 from colonnade.protocol.json_checks import DECODE_ERRORS, has_duplicate_members
@@ -71,15 +72,27 @@ class RawToolResult(t.CallToolResult, kw_only=True):
     structured_content: Raw = t.ABSENT
 
 
+_raw_blocks: Any = vars(t.CallToolResult)["content"]
 _raw_content: Any = vars(t.CallToolResult)["structured_content"]
 
 
 class RelayedToolResult(RawToolResult, kw_only=True):
     """The result of a tool that is passed on: its structured content is decoded when it is read,
-    which most results are not."""
+    which most results are not, and so are the blocks of one that `unread_tool_result` made."""
 
     # The type in whose place it is decoded.
     decodes: ClassVar[str] = "CallToolResult"
+
+    @property
+    def content(self) -> list[t.ContentBlock]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The blocks. Raises `RemoteProtocolError` if they are not valid."""
+        value: Any = _raw_blocks.__get__(self)
+        if isinstance(value, Raw):
+            try:
+                value = decode_unchecked(t.CallToolResult, b'{"content":%b}' % value).content
+            except Fault as fault:
+                raise RemoteProtocolError(fault.message) from None
+        return value
 
     @property
     def structured_content(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -103,6 +116,37 @@ class RelayedToolResult(RawToolResult, kw_only=True):
         )
 
 
+_meta = msgspec.json.Decoder(dict[str, Any])
+_BRACKET = ord("[")
+_FLAGS: Final[dict[bytes, bool | None]] = {b"true": True, b"false": False, b"null": None}
+
+
+def unread_tool_result(members: Mapping[str, Raw], revision: Revision) -> RelayedToolResult | None:
+    """The result of a tool by its members, whose blocks nothing looks at: they are passed on as
+    they were written. None for one that must be decoded: it is not complete, or not valid."""
+    content, flag, given = members.get("content"), members.get("isError"), members.get("resultType")
+    if content is None or memoryview(content)[0] != _BRACKET:
+        return None
+    if given is not None and not (revision.typed_results and given == _COMPLETE):
+        return None
+    is_error = None
+    if flag is not None:
+        is_error = _FLAGS.get(bytes(flag), UNSET)
+        if is_error is UNSET:
+            return None
+    meta = members.get("_meta")
+    try:
+        return RelayedToolResult(
+            content=cast("Any", content),
+            structured_content=members.get("structuredContent", t.ABSENT),
+            is_error=is_error,
+            meta=_meta.decode(meta) if meta is not None else None,
+            result_type=COMPLETE if given is not None else None,
+        )
+    except DECODE_ERRORS:
+        return None
+
+
 # ---------------------------------------------------------------- origin
 
 
@@ -114,6 +158,9 @@ class ResultOrigin(Struct):
     it is listed. With `is_private` a result is for one caller only, whatever its server says.
     `items` has those of a list as their servers wrote them, by the identity of the decoded item;
     a list of several servers has no `server`.
+
+    `reader` is the revision of the client that the result is for, None if something else reads it
+    as well. `split` has the members of a result, if they were found when the response was decoded.
     """
 
     server: str
@@ -124,6 +171,16 @@ class ResultOrigin(Struct):
     find_tool: Callable[[], t.Tool | None] | None = None
     is_private: bool = False
     items: "Mapping[int, RawItem] | None" = None
+    reader: Revision | None = None
+    split: tuple[Raw, dict[str, Raw]] | None = None
+
+    def found_members(self, raw: Raw, members: dict[str, Raw]) -> None:
+        """The members of this result were found when its response was decoded."""
+        self.split = raw, members
+
+    def members_of(self, raw: Raw) -> dict[str, Raw] | None:
+        """The members of this very result, if they were found."""
+        return self.split[1] if self.split is not None and self.split[0] is raw else None
 
     def received(self, revision: Revision, raw: Raw, result: object) -> None:
         """The server has responded with this result."""
@@ -170,7 +227,8 @@ def _pass_on(
     """The members of a result as they were written, with the `_meta` of this hop and those that the
     revision requires; None if they cannot be split."""
     try:
-        members = _members.decode(origin.raw)
+        found = origin.members_of(origin.raw)
+        members = _members.decode(origin.raw) if found is None else dict(found)
         own = members.pop("_meta", None)
         meta: dict[str, Any] = forwardable_meta(_members.decode(own)) if own is not None else {}
     except DECODE_ERRORS:

@@ -23,6 +23,7 @@ from colonnade.ports import (
     ConnectionEvents,
     Conversation,
     InputResponder,
+    OnMembers,
     OpenConversation,
     ProgressCallback,
     RequestContext,
@@ -126,6 +127,7 @@ class ConversationRequest(Protocol):
         probing: Revision | None = None,
         declared: InputCapabilities | None = None,
         owner: InputResponder | None = None,
+        on_members: OnMembers | None = None,
     ) -> Raw: ...
 
 
@@ -173,6 +175,7 @@ class RecordedConversation:
         probing: Revision | None = None,
         declared: InputCapabilities | None = None,
         owner: InputResponder | None = None,
+        on_members: OnMembers | None = None,
     ) -> Raw:
         if not self._recorder.active:
             return await self._inner.request(
@@ -184,6 +187,7 @@ class RecordedConversation:
                 probing=probing,
                 declared=declared,
                 owner=owner,
+                on_members=on_members,
             )
         earlier = self._client.first_round(params)
         operation, sent = self._begin(method, params, probing, earlier)
@@ -200,6 +204,7 @@ class RecordedConversation:
                 probing=probing,
                 declared=declared,
                 owner=owner,
+                on_members=on_members,
             )
             outcome = self._finished(params, raw, span, earlier)
             if self._recorder.content and method == "tools/call" and not outcome.error:

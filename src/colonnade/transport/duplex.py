@@ -88,7 +88,7 @@ def encode_change(
 
 
 if TYPE_CHECKING:
-    from colonnade.ports import InputResponder
+    from colonnade.ports import InputResponder, OnMembers
     from colonnade.protocol.input_requests import InputCapabilities, InputRequest
 
 
@@ -340,11 +340,13 @@ class Duplex:
         probing: Revision | None = None,
         declared: "InputCapabilities | None" = None,
         owner: "InputResponder | None" = None,
+        on_members: "OnMembers | None" = None,
     ) -> Raw:
         """Send a request and wait for its raw result; cancelling the call cancels the request.
 
-        Progress notifications are passed to `on_progress`. `headers` and `owner` are for HTTP, and
-        ignored: one channel carries all requests.
+        Progress notifications are passed to `on_progress`. `headers`, `owner` and `on_members` are
+        for HTTP, and ignored: one channel carries all requests, and a message is not known to be
+        the response to one of them before it is decoded.
         """
         id, response = self._send_request(method, params, timeout_s, on_progress, probing, declared)
         try:

@@ -748,6 +748,7 @@ def test_headers_that_mirror_no_known_parameter_are_found_for_forwarding() -> No
     }
     assert unknown_params(headers, known) == [("Mcp-Param-region", "eu")]
     assert ("Mcp-Param-city", "Oslo") in unknown_params(headers, ())
+    assert unknown_params({b"mcp-name": b"mcp-param-x"}, ()) == []
 
 
 def test_no_more_unknown_headers_are_forwarded_than_a_request_may_have() -> None:

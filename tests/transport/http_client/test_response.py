@@ -92,6 +92,105 @@ async def test_every_kind_of_body_is_read_and_its_connection_is_kept(
         assert pool.idle == 1
 
 
+# Responses on one connection, and what is read of each: those that begin as the one before are not
+# parsed.
+ALIKE: dict[str, tuple[bytes, ...]] = {
+    "of the same length": (b"abc", b"def", b"ghi"),
+    "of other lengths": (b"abc", b"", b"a" * 1000, b"b" * 1001, b"c"),
+    "large": (b"abc", b"x" * 3_000_000, b"def", b"y" * 3_000_000, b"z" * 300_000),
+}
+
+
+@pytest.mark.parametrize("bodies", list(ALIKE.values()), ids=list(ALIKE))
+@pytest.mark.parametrize("length", ["content-length", "Content-Length", "CONTENT-LENGTH"])
+@either_loop
+async def test_responses_that_begin_alike_are_read_each_with_its_own_body(
+    bodies: tuple[bytes, ...], length: str
+) -> None:
+    async def handler(connection: AcceptedConnection) -> None:
+        for body in bodies:
+            await connection.receive()
+            head = response_head(200, "X-A: 1", f"{length}: {len(body)}", "X-B: 2")
+            await connection.send(head + body)
+
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        for body in bodies:
+            async with await pool.send("GET", server.url, []) as answer:
+                assert answer.status == 200
+                found = {"x-a": "1", "content-length": str(len(body)), "x-b": "2"}
+                assert answer.headers == found
+                answer.headers["x-a"] = "of this response alone"
+                assert await answer.read_all(LIMIT) == body
+        assert server.connection_count == 1
+
+
+OTHERWISE: dict[str, tuple[bytes, int, bytes]] = {
+    "another status": (http_response(404, b"no"), 404, b"no"),
+    "another header": (http_response(200, b"abc", "text/html"), 200, b"abc"),
+    "in chunks": (response_head(200, "transfer-encoding: chunked") + b"1\r\nx\r\n0\r\n\r\n", 200, b"x"),
+    "after it went on": (response_head(100) + http_response(200, b"ok"), 200, b"ok"),
+    "without a body": (response_head(204), 204, b""),
+    "the last on its connection": (http_response(200, b"ok", "", "connection: close"), 200, b"ok"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("other", list(OTHERWISE.values()), ids=list(OTHERWISE))
+@either_loop
+async def test_a_response_that_begins_otherwise_is_parsed(other: tuple[bytes, int, bytes]) -> None:
+    usual = http_response(200, b"usual", "text/plain")
+    is_last = b"connection: close" in other[0]
+    script = [(usual, 200, b"usual")] * 2 + [other] * 2 + [(usual, 200, b"usual")] * 2
+    said = iter(script)
+
+    async def handler(connection: AcceptedConnection) -> None:
+        while True:
+            await connection.receive()
+            await connection.send(next(said)[0])
+
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        for _, expected, text in script:
+            assert await fetch(pool, server.url) == (expected, text)
+        assert server.connection_count == (3 if is_last else 1)
+
+
+@either_loop
+async def test_heads_that_are_always_new_are_not_compared_for_ever() -> None:
+    async def handler(connection: AcceptedConnection) -> None:
+        number = 0
+        while True:
+            await connection.receive()
+            await connection.send(http_response(200, b"ok", "text/plain", f"X-Id: {number}"))
+            number += 1
+
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        for number in range(http_answer.MISSES + 2):
+            async with await pool.send("GET", server.url, []) as answer:
+                assert answer.header("x-id") == str(number)
+                assert await answer.read_all(LIMIT) == b"ok"
+
+
+@pytest.mark.parametrize("size", [2, 300_000])
+@either_loop
+async def test_more_than_one_response_closes_the_connection(size: int) -> None:
+    body = b"x" * size
+
+    async def handler(connection: AcceptedConnection) -> None:
+        for _ in range(2):
+            await connection.receive()
+            await connection.send(http_response(200, body))
+        await connection.receive()
+        head, rest = http_response(200, body)[:-1], http_response(200, body)[-1:]
+        await connection.send(head)
+        await connection.send(rest + http_response(200, b"again"))
+        await connection.wait_closed()
+
+    async with scripted_http_server(handler) as server, pooled() as pool:
+        for _ in range(3):
+            assert await fetch(pool, server.url) == (200, body)
+        await until(lambda: pool.idle == 0 or server.client_closed.is_set())
+        await server.client_closed.wait()
+
+
 @pytest.mark.parametrize("said", list(SAID.values()), ids=list(SAID))
 @live
 async def test_an_answer_may_come_byte_by_byte(said: tuple[bytes, int, bytes]) -> None:

@@ -31,6 +31,7 @@ from colonnade.client.request import (
     MAX_ROUNDS,
     ROOTS_CHANGED,
     OnProgress,
+    OriginalCaller,
 )
 from colonnade.client.results import show_crash
 from colonnade.client.subscriptions import LISTS
@@ -655,22 +656,24 @@ class SessionCall:
         exchange, relay = self.context.exchange, self.context.input_relay
         if exchange.peer.log_level is not None:
             await self.session.lower_log_level(exchange.peer.log_level)
-        send = partial(
-            self.client.ask,
-            method,
-            timeout_s=timeout_s,
-            on_progress=None if on_progress is None else self._queued(on_progress),
-            answers=self,
-            principal=exchange.principal,
-            log_level=exchange.log_level,
-            wants_task=wants_task,
-            on_task=None if on_task is None else partial(on_task, self.client.name),
-            origin=origin,
-            declared=self.input,
-            relay=relay is not None and relay.in_results,
-            relay_errors=relay is not None,
-            headers=_validated_headers(self.context),
+        client = self.session.client
+        caller = OriginalCaller(
+            self,
+            exchange.principal,
+            exchange.log_level,
+            wants_task,
+            None if on_task is None else partial(on_task, client.name),
+            origin,
+            self.input,
+            relay is not None and relay.in_results,
+            relay is not None,
+            _validated_headers(self.context),
         )
+        report = None if on_progress is None else self._queued(on_progress)
+
+        def send(params: t.RequestParams) -> Awaitable[t.ProtocolType]:
+            return client.forward(method, params, timeout_s, report, caller)
+
         try:
             result = await send(params)
             if relay is not None and isinstance(result, t.InputRequiredResult):
@@ -832,6 +835,11 @@ class SessionCall:
             [url for one in requests.values() if (url := url_of_request(one)) is not None]
         )
         return {key: await self.respond(request) for key, request in requests.items()}
+
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether `end` has anything to stop."""
+        return self._callbacks is not None
 
     async def end(self) -> None:
         """Stop the callbacks of this call."""

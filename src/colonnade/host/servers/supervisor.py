@@ -472,10 +472,12 @@ class ServerSupervisor:
                 origin=origin,
             )
 
-        def is_safe(error: ConnectionLost) -> bool:
-            return may_repeat(method, error)
-
-        return await self._with_retry(context, send, is_safe, before_send)
+        try:
+            return await self._run(context, send, before_send)
+        except ConnectionLost as error:
+            if self.draining or not may_repeat(method, error):
+                raise
+        return await self._run(context, send, before_send)
 
     async def run_read_only(
         self, request: RequestContext, work: Callable[[SessionCall], Awaitable[T]]
@@ -483,32 +485,23 @@ class ServerSupervisor:
         """Do some work that changes nothing, such as reading a list; done once more if the
         connection was lost. Its errors may be shown to every caller."""
         try:
-            return await self._with_retry(request, work, lambda error: error.status is None)
+            try:
+                return await self._run(request, work)
+            except ConnectionLost as error:
+                if self.draining or error.status is not None:
+                    raise
+            return await self._run(request, work)
         except ChannelError as error:
             last = self._restarts.last
             if not isinstance(error, CannotConnect) or (last and last.caller is not None):
                 remove_output(error)
             raise
 
-    async def _with_retry(
-        self,
-        request: RequestContext,
-        work: Callable[[SessionCall], Awaitable[T]],
-        is_safe: Callable[[ConnectionLost], bool],
-        before_send: BeforeSend | None = None,
-    ) -> T:
-        try:
-            return await self._run(request, work, before_send)
-        except ConnectionLost as error:
-            if self.draining or not is_safe(error):
-                raise
-        return await self._run(request, work, before_send)
-
     async def _run(
         self,
         request: RequestContext,
         work: Callable[[SessionCall], Awaitable[T]],
-        before_send: BeforeSend | None,
+        before_send: BeforeSend | None = None,
     ) -> T:
         """Do some work with a session, as `acquire` gives one, after the check of it."""
         call = await self._acquire(request)
@@ -522,7 +515,8 @@ class ServerSupervisor:
             raise
         finally:
             self._release(call, error)
-            await call.end()
+            if call.has_callbacks:
+                await call.end()
 
     async def _acquire(self, request: RequestContext) -> SessionCall:
         if self.draining:

@@ -312,8 +312,10 @@ def check_params(params: tuple[ParamHeader, ...], headers: Headers, arguments: R
 def unknown_params(headers: Headers, known: tuple[ParamHeader, ...]) -> list[tuple[str, str]]:
     """The `Mcp-Param` headers of a request that mirror none of these parameters: an intermediary
     forwards them (R0900), at most `MAX_PARAM_HEADERS`. Invalid values are left out."""
-    keys = {param.key for param in known}
     found: list[tuple[str, str]] = []
+    if _KEY_PREFIX not in b"\n".join(headers):  # as in nearly all requests
+        return found
+    keys = {param.key for param in known}
     for key, value in headers.items():
         if key.startswith(_KEY_PREFIX) and key not in keys and len(found) < MAX_PARAM_HEADERS:
             name = key.removeprefix(_KEY_PREFIX).decode("latin-1")

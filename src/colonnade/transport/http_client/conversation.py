@@ -28,13 +28,25 @@ from colonnade.errors import (
     RemoteProtocolError,
     TimedOut,
 )
-from colonnade.ports import ConnectionEvents, Credentials, InputResponder, ProgressCallback
+from colonnade.ports import (
+    ConnectionEvents,
+    Credentials,
+    InputResponder,
+    OnMembers,
+    ProgressCallback,
+)
 from colonnade.protocol.exchange import LISTEN, Exchange, Network, NonHttpRequestFields
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import EVENTS_TYPE, JSON_TYPE
 from colonnade.protocol.http.sse import EventStreamParser
 from colonnade.protocol.input_requests import InputCapabilities, InputRequest
-from colonnade.protocol.jsonrpc import ErrorResponse, RequestId, decode
+from colonnade.protocol.jsonrpc import (
+    ErrorResponse,
+    RequestId,
+    ResultResponse,
+    decode,
+    decode_members,
+)
 from colonnade.protocol.link.events import (
     LinkEvent,
     NotificationReceived,
@@ -62,33 +74,81 @@ from colonnade.transport.http_client.resumption import (
     resumed_parser,
 )
 
+# A timer may fire that much early, by rounding alone.
+ROUNDING_S = 0.001
+
+
+class RequestTimeouts:
+    """The deadlines of all requests of one conversation, on one timer: nearly all of them end
+    before it fires, and a timer for each would take longer than the rest of its timeout."""
+
+    __slots__ = ("_fires_at", "_running", "_timer")
+
+    def __init__(self) -> None:
+        self._running: dict[RequestTimeout, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._fires_at = 0.0
+
+    def begin(self, timeout: "RequestTimeout") -> None:
+        """Watch a timeout, until its end."""
+        self._running[timeout] = None
+
+    def end(self, timeout: "RequestTimeout") -> None:
+        """Watch it no longer; the timer stays as it is, for the next one."""
+        self._running.pop(timeout, None)
+
+    def wake_at(self, when: float) -> None:
+        """Look at the deadlines at this time, if that is not done before."""
+        if self._timer is not None:
+            if self._fires_at <= when:
+                return
+            self._timer.cancel()
+        self._fires_at = when
+        self._timer = asyncio.get_running_loop().call_at(when, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        now, later = _now() + ROUNDING_S, list[float]()
+        for timeout in list(self._running):
+            when = timeout.when()
+            if when is not None and when <= now:
+                timeout.expire()
+            elif when is not None:
+                later.append(when)
+        if later:
+            self.wake_at(min(later))
+
+    def close(self) -> None:
+        """Stop the timer, unless a request still waits for it."""
+        if self._timer is not None and not self._running:
+            self._timer.cancel()
+            self._timer = None
+
 
 class RequestTimeout:
-    """The deadline of what runs in this task, as that of `asyncio.timeout_at`, in a third of the
+    """The deadline of what runs in this task, as that of `asyncio.timeout_at`, in a fraction of the
     time: each request has one."""
 
-    __slots__ = ("_cancelling", "_expired", "_handle", "_loop", "_task", "_when")
+    __slots__ = ("_all", "_cancelling", "_expired", "_task", "_when")
 
-    def __init__(self, when: float | None) -> None:
+    def __init__(self, all: RequestTimeouts, when: float | None) -> None:
+        self._all = all
         self._when = when
         self._expired = False
-        self._handle: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> "RequestTimeout":
         task = asyncio.current_task()
         assert task is not None
         self._task: asyncio.Task[Any] = task
         self._cancelling = task.cancelling()
-        self._loop = asyncio.get_running_loop()
+        self._all.begin(self)
         self.reschedule(self._when)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
+        self._all.end(self)
         if (
             self._expired
             and self._task.uncancel() <= self._cancelling
@@ -98,10 +158,9 @@ class RequestTimeout:
 
     def reschedule(self, when: float | None) -> None:
         """Set another deadline; None for none."""
-        if self._handle is not None:
-            self._handle.cancel()
         self._when = when
-        self._handle = None if when is None else self._loop.call_at(when, self._expire)
+        if when is not None:
+            self._all.wake_at(when)
 
     def when(self) -> float | None:
         """The deadline; None for none."""
@@ -111,8 +170,9 @@ class RequestTimeout:
         """Whether the deadline has passed."""
         return self._expired
 
-    def _expire(self) -> None:
-        self._expired, self._handle = True, None
+    def expire(self) -> None:
+        """Cancel the task: the deadline has passed."""
+        self._expired, self._when = True, None
         self._task.cancel()
 
 
@@ -124,6 +184,7 @@ class PendingRequest:
         "limit",
         "method",
         "name",
+        "on_members",
         "on_progress",
         "outcome",
         "owner",
@@ -143,6 +204,7 @@ class PendingRequest:
         # Whether the server may still be handling it.
         self.runs: bool = True
         self.on_progress: ProgressCallback | None = None
+        self.on_members: OnMembers | None = None
         # Whose request it is: what comes on its stream belongs to that.
         self.owner: InputResponder | None = None
         self.limit: RequestTimeout | None = None
@@ -250,6 +312,7 @@ class HttpConversation:
         self._had_stream = False
         self._session_lost = False
         self._calls: dict[RequestId, PendingRequest] = {}
+        self._timeouts = RequestTimeouts()
         self._exchanges: dict[Exchange, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._best_effort_posts: set[asyncio.Task[Any]] = set()
@@ -285,6 +348,7 @@ class HttpConversation:
         probing: Revision | None = None,
         declared: InputCapabilities | None = None,
         owner: InputResponder | None = None,
+        on_members: OnMembers | None = None,
     ) -> Raw:
         """Send a request and wait for its raw result, in this task."""
         lines = self._headers(method, params, probing)
@@ -292,7 +356,7 @@ class HttpConversation:
             lines = (*lines, *headers)
         progress = on_progress is not None
         call, data = self._open(method, params, timeout_s, progress, probing, declared)
-        call.on_progress, call.owner = on_progress, owner
+        call.on_progress, call.owner, call.on_members = on_progress, owner, on_members
         return await self._wait(call, data, lines)
 
     def _open(
@@ -322,7 +386,7 @@ class HttpConversation:
 
     async def _wait(self, call: PendingRequest, data: bytes, lines: Headers) -> Raw:
         try:
-            with RequestTimeout(self.link.ends_at(call.id)) as call.limit:
+            with RequestTimeout(self._timeouts, self.link.ends_at(call.id)) as call.limit:
                 await self._post(call, data, lines)
         except TimeoutError:
             if call.outcome is None:
@@ -468,7 +532,7 @@ class HttpConversation:
 
     async def _post(self, call: PendingRequest, data: bytes, lines: Headers) -> None:
         response = await self._endpoint.send("POST", lines, data)
-        async with response:
+        try:
             if response.status != rules.OK:
                 await self._handle_refusal(call, response)
             else:
@@ -488,6 +552,8 @@ class HttpConversation:
                 call.outcome.status = (
                     response.status
                 )  # by which the probe knows the era of a server (D13)
+        finally:
+            response.close()
 
     async def _handle_refusal(self, call: PendingRequest, response: ClientResponse) -> None:
         if self._is_session_lost(response):
@@ -513,7 +579,7 @@ class HttpConversation:
 
     def _handle_body(self, call: PendingRequest, body: bytes) -> None:
         try:
-            frame = decode(body)
+            frame = decode(body) if call.on_members is None else decode_members(body)
         except Fault as fault:
             # A body that is not JSON is quoted in the error of the request, which is clearer.
             if fault.settles is not None and fault.kind is not FaultKind.PARSE:
@@ -526,6 +592,8 @@ class HttpConversation:
                 self.link.cancel(call.id)
             return
         self._handle_events(self.link.take(frame, _now()), call)
+        if call.on_members is not None and isinstance(frame, ResultResponse) and frame.members:
+            call.on_members(frame.result, frame.members)
 
     async def _post_message(self, data: bytes, method: str) -> None:
         """POST a notification or a response. Raises the error of the server."""
@@ -808,6 +876,7 @@ class HttpConversation:
             task.cancel()
         if tasks or self._best_effort_posts:
             await asyncio.wait(tasks | self._best_effort_posts, timeout=BEST_EFFORT_S)
+        self._timeouts.close()
         session, self._session = self._session, None
         if session is not None and not self._session_lost:
             with contextlib.suppress(ColonnadeError, TimeoutError):

@@ -152,7 +152,10 @@ class HttpEndpoint:
             self._kept[key] = headers
         if self._credentials is not None:
             return await self._send_authorized(self._credentials, method, headers, data, url)
-        return await self._send_once(method, headers, data, url)
+        response = await self._pool.send(method, url or self.url, headers, data)
+        if 300 <= response.status < 400:
+            return await self._follow(response, method, headers, data, url)
+        return response
 
     async def _send_authorized(
         self,

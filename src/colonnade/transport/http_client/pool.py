@@ -34,6 +34,13 @@ UNREAD_BYTES = 256 * 1024
 # pieces, each of which takes memory beside its bytes.
 WHOLE_BYTES = 4 * 1024 * 1024
 MAX_PIECES = 64
+# A longer head is parsed each time, and so is one with another status.
+KNOWN_BYTES = 1024
+KNOWN_STATUS = 200
+# More digits than the length of any accepted body; the parser rejects them.
+LENGTH_DIGITS = 12
+# After so many heads in a row that were unlike the one before, no more are compared.
+MISSES = 8
 # How long a response whose rest is not needed may take to end, before its connection is closed.
 LINGER_S = 1.0
 
@@ -65,6 +72,11 @@ class ClientConnection(asyncio.Protocol):
         self._head = 0
         self._between = 0
         self._by_length = False
+        # What is missing of a body that has a length: the parser, which copies, need not see it.
+        self._missing = 0
+        # How the last response began, and how many in a row began otherwise.
+        self._known: KnownResponse | None = None
+        self._misses = 0
         self._poll: Callable[[], bool] | None = None
 
     # ------------------------------------------------------------ asyncio
@@ -75,10 +87,22 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse bytes of a response; data without a request closes the connection."""
-        parser = self._parser
-        if parser is None:
+        response, parser = self.response, self._parser
+        if response is None:
             self.abort(RemoteProtocolError("the server sent data without a request"))
             return
+        if self._missing:
+            self._receive_body(data)
+            return
+        begins = parser is None
+        if parser is None:
+            known = self._known
+            if known is not None:
+                body = known.read(data)
+                if body is not None:
+                    self._receive_known(response, known, body)
+                    return
+            parser = self._parser = httptools.HttpResponseParser(self)
         self._between += len(data)
         try:
             parser.feed_data(data)
@@ -92,6 +116,32 @@ class ClientConnection(asyncio.Protocol):
         else:
             if self._between > HEAD_BYTES:
                 self.abort(_too_large())
+            elif begins and self.reusable and self._misses < MISSES:
+                self._known = learn(data, response.status, response.headers)
+                self._misses += 1
+
+    def _receive_known(
+        self, response: "ClientResponse", known: "KnownResponse", body: bytes
+    ) -> None:
+        """Receive a response that begins as the last one did, as if the parser had read it."""
+        self._misses = 0
+        response.headers = known.headers.copy()
+        response.headers["content-length"] = str(len(body))
+        response.begin(known.status)
+        if body:
+            response.feed(body)
+        self.response = None
+        self.reusable = self.lost is None
+        response.finish()
+
+    def _receive_body(self, data: bytes) -> None:
+        """Take more of a body that has a length."""
+        more = len(data) - self._missing
+        self.on_body(data if more <= 0 else data[:-more])
+        if not self._missing:
+            self.on_message_complete()
+        if more > 0:
+            self.abort(_too_many())
 
     def eof_received(self) -> bool | None:
         """The server sends no more."""
@@ -135,9 +185,9 @@ class ClientConnection(asyncio.Protocol):
             return
         self.response = response
         self.reusable = False
-        self._head = self._between = 0
+        self._head = self._between = self._missing = 0
         self._by_length = False
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser = None  # until a response comes that is not known
         self.transport.write(request)
 
     def abort(self, why: ColonnadeError) -> None:
@@ -156,7 +206,7 @@ class ClientConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """A response begins, or an informational one (1xx) before it."""
         if self.response is None:
-            raise RemoteProtocolError("the server sent more than one response")
+            raise _too_many()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header; trailers are ignored."""
@@ -187,12 +237,17 @@ class ClientConnection(asyncio.Protocol):
             return
         if status in (204, 304):
             self._by_length = True
+        elif "transfer-encoding" not in response.headers:
+            length = response.headers.get("content-length", "")
+            self._missing = int(length) if length.isdecimal() else 0
         self._between = 0
         response.begin(status)
 
     def on_body(self, data: bytes) -> None:
         """A chunk of the body."""
         self._between = 0
+        if self._missing:
+            self._missing -= len(data)
         if self.response is not None:
             self.response.feed(data)
 
@@ -206,6 +261,59 @@ class ClientConnection(asyncio.Protocol):
         response.finish()
 
 
+# ---------------------------------------------------------------- heads that come again
+
+_LENGTH_LINE = b"\r\ncontent-length: "  # as nearly all servers write it, in any case
+_END = b"\r\n\r\n"
+# With one of these, a response is more than its head and its body, or the last on its connection.
+_SPECIAL = frozenset({"connection", "keep-alive", "trailer", "transfer-encoding", "upgrade"})
+
+
+class KnownResponse:
+    """A head that was parsed, under all limits: its bytes around the length of the body, and what
+    they mean. A response that does not begin exactly so, or comes in pieces, is for the parser.
+
+    The same as `KnownHead` of the server: a head changes once a second, with its date.
+    """
+
+    __slots__ = ("_after", "_before", "headers", "status")
+
+    def __init__(self, before: bytes, after: bytes, status: int, headers: dict[str, str]) -> None:
+        self._before = before
+        self._after = after
+        self.status = status
+        self.headers = headers
+
+    def read(self, data: bytes) -> bytes | None:
+        """The body, if this is one whole response with this head; else None."""
+        if not data.startswith(self._before):
+            return None
+        at = len(self._before)
+        end = data.find(b"\r", at, at + LENGTH_DIGITS)
+        if end < 0 or not data.startswith(self._after, end):
+            return None
+        length, body = data[at:end], data[end + len(self._after) :]
+        return body if length == b"%d" % len(body) else None
+
+
+def learn(data: bytes, status: int, headers: dict[str, str]) -> KnownResponse | None:
+    """The head of a response that came in one piece, and was parsed; None for one that is
+    special."""
+    end = data.find(_END) + len(_END)
+    length = b"%d" % (len(data) - end)
+    at = data[:end].lower().find(_LENGTH_LINE) + len(_LENGTH_LINE)
+    if (
+        status != KNOWN_STATUS
+        or end > KNOWN_BYTES
+        or not data.startswith(b"HTTP/1.1 200 ")
+        or not _SPECIAL.isdisjoint(headers)
+        or at < len(_LENGTH_LINE)
+        or data[at : at + len(length) + 1] != length + b"\r"
+    ):
+        return None
+    return KnownResponse(data[:at], data[at + len(length) : end], status, headers.copy())
+
+
 def _readiness(descriptor: int) -> Callable[[], bool]:
     """A function that returns whether there is something to read."""
     if not hasattr(select, "poll"):  # on Windows, where `select` takes any descriptor
@@ -213,6 +321,10 @@ def _readiness(descriptor: int) -> Callable[[], bool]:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return lambda: bool(poll.poll(0))
+
+
+def _too_many() -> RemoteProtocolError:
+    return RemoteProtocolError("the server sent more than one response")
 
 
 def _too_large() -> RemoteProtocolError:
@@ -333,7 +445,10 @@ class ClientResponse:
         connection."""
         try:
             while not self.status and not self._over:
-                await self._wait()
+                # As `_wait`, without a coroutine of its own: each request waits here.
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
+            self._waiter = None
         except BaseException:
             self.close()
             raise
@@ -360,6 +475,8 @@ class ClientResponse:
     async def read_all(self, limit: int) -> bytes:
         """The whole body. Raises `RemoteProtocolError` if it is larger than a limit, before it is
         read if possible."""
+        if self._over and len(self._pieces) == 1 and self._size <= limit and self._error is None:
+            return self._pieces.pop()  # as a small one that came with its head
         pieces: list[bytes] = []
         size = int(self.headers.get("content-length", "0"))
         if size <= limit:
