@@ -119,7 +119,7 @@ class Admission:
         call: SessionCall,
     ) -> Awaitable[None] | None:
         """Check a request on the session that it is about to be sent on, and record it."""
-        pins, decisions = self._pins, self._decisions
+        pins, decisions = self.pins, self._decisions
         is_accepted = pins is None or pins.accepts(call, server, item.kind, item.name)
         needs_list = consent is not None or decisions.uses_definitions
         if not is_accepted or needs_list or decisions.version != decision.policy_version:
@@ -136,9 +136,9 @@ class Admission:
         consent: Consent | None,
         call: SessionCall,
     ) -> None:
-        if self._pins is not None:
+        if self.pins is not None:
             caller = view.facts.principal
-            await self._pins.check_session(call, server, item.kind, item.name, caller)
+            await self.pins.check_session(call, server, item.kind, item.name, caller)
         await self._check_again(view, server, item, steps, decision, consent)
         await done(steps.executed(call))
 
