@@ -352,6 +352,21 @@ async def test_hidden_text_is_contained_after_a_reload_that_asks_for_it() -> Non
 
 
 @live
+async def test_a_server_whose_text_is_not_to_be_contained_is_left_alone_after_a_reload() -> None:
+    server = Server("a")
+
+    @server.tool
+    def look() -> str:
+        return "re\u202eply"
+
+    servers = entries(server, Settings(contain="off"))
+    async with Host(Config(entries=servers)) as host:
+        await host.call_tool("a__look")
+        await host.reload(Config(entries=servers, policy=Policy(default="allow")))
+        assert "\u202e" in (await host.call_tool("a__look")).text
+
+
+@live
 async def test_two_reloads_at_once_are_one_after_the_other(tmp_path: Path) -> None:
     servers = entries()
     async with Host(Config(entries=servers, policy=ASK)) as host:

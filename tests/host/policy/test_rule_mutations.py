@@ -441,8 +441,8 @@ CUTS: dict[str, Cut] = {
         "host/runtime.py",
         "            guard.add_server(one.entry)\n            one.forget_lists()",
         "            one.forget_lists()",
-        CONFIG,
-        "contained_after_a_reload",
+        PARTS,
+        "left_alone_after_a_reload",
     ),
     # ------------------------------------------------------------ the guard
     "denied calls": Cut(

@@ -220,9 +220,10 @@ async def test_a_connection_without_a_request_does_not_keep_others_out(
     async with ControlServer(Inbox(), folder=folder) as server:
         idle = [await asyncio.open_unix_connection(str(server.path)) for _ in range(2)]
         idle[1][1].write(b'{"do":"li')  # and never the rest
-        for reader, writer in idle:
-            assert await reader.read() == b""
-            writer.close()
+        async with asyncio.timeout(30):
+            for reader, writer in idle:
+                assert await reader.read() == b""
+                writer.close()
         assert server.path is not None
         monkeypatch.setattr(module, "REQUEST_S", 60.0)
         await until(lambda: not server._connections)

@@ -200,12 +200,13 @@ async def test_a_callback_accepts_and_callers_are_told_that_the_list_has_changed
 @live
 async def test_a_callback_that_leaves_an_item_sees_it_once() -> None:
     seen: list[InboxItem] = []
-    inbox, server = Inbox(on_item=seen.append), Drifting()
-    async with hosted(server, inbox, Pins(MemoryStore(), first="review")) as host:
-        await host.list_tools()
-        for _ in range(3):
-            await host.list_tools(fresh=True)
-        assert len(seen) == 1
+    inbox, server, store = Inbox(on_item=seen.append), Drifting(), MemoryStore()
+    for _ in range(2):  # the second host has the same inbox and pins
+        async with hosted(server, inbox, Pins(store, first="review")) as host:
+            await host.list_tools()
+            for _ in range(3):
+                await host.list_tools(fresh=True)
+    assert len(seen) == 1
 
 
 @live
@@ -235,7 +236,7 @@ async def test_definitions_of_any_size_fit_into_an_item(text: str) -> None:
     server.lists["tools"] = [
         {"name": f"t{n}", "description": large, "inputSchema": OBJECT} for n in range(20)
     ]
-    server.lists["tools"].append({"name": text * 420_000, "inputSchema": OBJECT})
+    server.lists["tools"].insert(0, {"name": text * 420_000, "inputSchema": OBJECT})
     async with hosted(server, inbox, Pins(MemoryStore(), first="review")) as host:
         await host.list_tools()
         seen: set[str] = set()
@@ -274,6 +275,7 @@ async def test_an_item_survives_a_restart_and_is_answered_before_a_list_is_read(
     async with hosted(server, inbox, Pins(pins, first="review")) as host:
         await host.list_tools()
         (item,) = await inbox.items()
+        assert not item.is_of_process  # so it has no lease that ends with this one
         await inbox.close()
     await store.close()
     store = SqliteStore(tmp_path / "inbox.db")
