@@ -257,6 +257,27 @@ CUTS: dict[str, Cut] = {
         GUARDED,
         "hidden_text",
     ),
+    "progress of a tool that rules have hidden": Cut(
+        "gateway/gateway.py",
+        "            self._tasks.followers.rules_changed()\n",
+        "            pass\n",
+        TESTS,
+        "ends_when_rules_hide",
+    ),
+    "audit of a task of a hidden server": Cut(
+        "host/policy/records.py",
+        "if tasks is not None and tasks.target is not None:",
+        "if False and tasks is not None and tasks.target is not None:",
+        GUARDED,
+        "in_the_audit_log",
+    ),
+    "task of an input request at a home": Cut(
+        "gateway/homes.py",
+        "self._input = CarriedInput(task)",
+        "self._input = CarriedInput(None)",
+        TESTS,
+        "names_the_task_at_another_replica",
+    ),
     "hidden text in progress": Cut(
         FOLLOWERS,
         "if message is not None and contain is not None:",
