@@ -196,14 +196,14 @@ CUTS: dict[str, Cut] = {
     ),
     "review of a relayed response": Cut(
         ROUTER,
-        "if relay is not None and relay.under_review:",
-        "if False:",
+        "send = _forward if relay is None or not relay.under_review else _send_reviewed",
+        "send = _forward",
         "test_policy.py",
         "has_not_seen or a_person_denies",
     ),
     "edit of a relayed response": Cut(
         ROUTER,
-        "given = replace(given, input_responses=seen)",
+        "params = replace(params, input_responses=seen)",
         "pass",
         "test_policy.py",
         "person_edits",
@@ -356,7 +356,7 @@ CUTS: dict[str, Cut] = {
     # resources that are followed
     "guard of a subscription": Cut(
         ROUTER,
-        "await self.guard.run(request, server, item, agree, unknown)",
+        "await self.guard.run(request, view, server, item, agree, unknown)",
         "pass",
         POLICY,
         "names_its_server or without_an_approver or audit_log",
