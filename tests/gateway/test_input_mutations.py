@@ -288,7 +288,11 @@ CUTS: dict[str, Cut] = {
         "is_not_given_to_a_session",
     ),
     "capabilities of a request": Cut(
-        SESSION, "            declared=self.input,\n", "", APART, "declares_less"
+        SESSION,
+        "            self.input,\n            relay is not None and",
+        "            None,\n            relay is not None and",
+        APART,
+        "declares_less",
     ),
     "settings of elicitation": Cut(
         KEYS,

@@ -281,8 +281,8 @@ class KnownResponse:
     def __init__(self, before: bytes, after: bytes, status: int, headers: dict[str, str]) -> None:
         self._before = before
         self._after = after
-        self.status = status
-        self.headers = headers
+        self.status: int = status
+        self.headers: dict[str, str] = headers
 
     def read(self, data: bytes) -> bytes | None:
         """The body, if this is one whole response with this head; else None."""
