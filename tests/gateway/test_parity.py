@@ -384,13 +384,11 @@ async def test_a_list_that_was_read_before_there_were_rules_is_read_again() -> N
     tool = b'{"name":"odd","description":"\\u202e","inputSchema":{"type":"object"},"vendor":1}'
     server = RawServer()
     server.lists["tools/list"] = b'{"tools":[' + tool + b"]}"
-    async with (
-        Host({"s": server.entry(OLD)}) as host,
-        connect(Gateway(host), revision=OLD) as client,
-    ):
+    entry = server.entry(OLD)
+    async with Host({"s": entry}) as host, connect(Gateway(host), revision=OLD) as client:
         assert b'"vendor":1' in members(await raw_request(client, "tools/list"))["tools"]
-        runtime = host._runtime
-        runtime.reload(runtime._config, Policy(default="allow"))
+        host._own_policy = Policy(default="allow")
+        await host.reload({"s": entry})
         raw = members(await raw_request(client, "tools/list"))["tools"]
     assert b"vendor" not in raw
     assert b"\\u202e" not in raw.replace(b"\\\\u202e", b"")

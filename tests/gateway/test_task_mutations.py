@@ -287,8 +287,8 @@ CUTS: dict[str, Cut] = {
     ),
     "review of responses": Cut(
         "host/router.py",
-        "                if method == UPDATE_TASK:\n",
-        "                if False:\n",
+        "            if method == UPDATE_TASK:\n",
+        "            if False:\n",
         GUARDED,
         "result_before_the_server",
     ),

@@ -524,6 +524,7 @@ class HostRuntime:
 
     def _set_rules(self, rules: "RuleSet | None") -> bool:
         """Use another policy from now on; whether it is another."""
+        assert rules is None or self.guard is not None, "`use_guard` comes before rules"
         return self.guard is not None and self.guard.set_rules(rules)
 
     def use_guard(self, guard: "PolicyGuard") -> None:

@@ -203,8 +203,8 @@ CUTS: dict[str, Cut] = {
     ),
     "forwarded headers": Cut(
         "host/servers/session.py",
-        "            headers=_validated_headers(self.context),\n",
-        "",
+        "            _validated_headers(self.context),\n",
+        "            None,\n",
         LISTS,
         "no_tool_names",
     ),

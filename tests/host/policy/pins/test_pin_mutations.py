@@ -219,7 +219,7 @@ CUTS: dict[str, Cut] = {
     ),
     "the session": Cut(
         "host/policy/admission.py",
-        "            await self._pins.check_session(call, server, item.kind, item.name, caller)\n",
+        "            await self.pins.check_session(call, server, item.kind, item.name, caller)\n",
         "            pass\n",
         PINS,
         "mid_session or new_process",
