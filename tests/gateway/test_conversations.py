@@ -266,7 +266,7 @@ async def test_a_task_crosses(golden: Golden, rewrite_transcripts: bool) -> None
             async with client.listen_to_tasks([id]):
                 press.go.set()
                 await until(lambda: has_completed(cell, "notifications/tasks"))
-            await until(lambda: cell.server_wire.said(Side.CLIENT, "notifications/cancelled"))
+            await until(lambda: has_ended(cell))
             state = await client.ask("tasks/get", t.ExtGetTaskRequestParams(task_id=id))
             assert isinstance(state, t.ExtGetTaskResult)
             assert state.status == "completed"
@@ -277,6 +277,11 @@ def has_completed(cell: Cell, method: str) -> bool:
     """Whether the client was notified that its task has completed."""
     states = cell.client_wire.said(Side.SERVER, method)
     return any(state["status"] == "completed" for state in states)
+
+
+def has_ended(cell: Cell) -> bool:
+    """Whether the gateway has ended its subscription at the server."""
+    return bool(cell.server_wire.said(Side.CLIENT, "notifications/cancelled"))
 
 
 # ---------------------------------------------------------------- all pairs of revisions
