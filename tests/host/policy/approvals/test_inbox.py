@@ -1,6 +1,8 @@
 """The inbox: the first answer wins, answers are for what was shown, everything has a limit."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from colonnade.store.memory import MemoryStore
 from colonnade.store.sqlite import SqliteStore
 from live import live
 
+Put = Callable[[InboxItem, bytes | None], Awaitable[bool]]
 YES, NO = InboxAnswer(action="accept"), InboxAnswer(action="decline")
 FORM = (
     '{"message":"Which seat?","requestedSchema":{"type":"object","properties":'
@@ -83,10 +86,20 @@ async def test_of_two_answers_at_once_one_wins_and_the_other_is_told() -> None:
 
 
 @live
-async def test_of_two_processes_that_answer_at_once_one_wins(tmp_path: Path) -> None:
+async def test_of_two_processes_that_answer_at_once_one_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stores = [SqliteStore(tmp_path / "inbox.db") for _ in range(2)]
     here, there = (Inbox(store) for store in stores)
     item = await here.open(item_of(here))
+    both_have_read = asyncio.Barrier(2)
+
+    async def put_later(put: Put, after: InboxItem, before: bytes | None) -> bool:
+        await both_have_read.wait()
+        return await put(after, before)
+
+    for one in (here, there):
+        monkeypatch.setattr(one, "_put", partial(put_later, one._put))
     answers = await asyncio.gather(
         here.answer(item.id, YES, by="here"), there.answer(item.id, NO, by="there")
     )
