@@ -313,6 +313,13 @@ CUTS: dict[str, Cut] = {
         GUARDED,
         "at_once_ask_once",
     ),
+    "a response to what is asked now": Cut(
+        "host/policy/input_review.py",
+        "            input_request.decode_response(responses[key], context.exchange.peer.revision)\n",
+        "",
+        GUARDED,
+        "asks_something_else",
+    ),
     "the request before its response": Cut(
         "host/policy/input_review.py",
         "        await self.review_task(entry, context, replace(state, input_requests=asked))\n",

@@ -180,7 +180,7 @@ def update(id: str, key: str, response: Raw = SAMPLED) -> t.ExtUpdateTaskRequest
 def under_review(person: Reader, **options: Any) -> Any:
     policy = options.pop("policy", ALLOW)
     return recorded(
-        rhyming().server,
+        options.pop("server", None) or rhyming().server,
         upstream=NEW,
         downstream=NEW,
         policy=policy,
@@ -286,6 +286,35 @@ async def test_a_result_that_does_not_fit_the_request_of_a_task_is_refused() -> 
         (key,) = await asked(client, id)
         with pytest.raises(RemoteError):
             await client.ask("tasks/update", update(id, key, Raw(b'{"action":"accept"}')))
+        assert cell.server_wire.said(Side.CLIENT, "tasks/update") == []
+
+
+@pytest.mark.parametrize(
+    ("tool", "response"),
+    [("s__rhyme", SAMPLED), ("s__look", Raw(b'{"roots":[{"uri":"file:///a"}]}'))],
+)
+@live
+async def test_a_server_that_asks_something_else_before_a_response_does_not_get_it_unreviewed(
+    tool: str, response: Raw
+) -> None:
+    """Forms are not reviewed, so a server could let what is reviewed pass for the answer to one."""
+    person, press = Reader(), rhyming()
+    form = t.ElicitRequestParams(message="Pages?", requested_schema=t.ElicitSchema(properties={}))
+    answers = InputCallbacks(on_elicit=pages, on_sample=lambda _: "Gum.", roots=list[t.Root])
+    async with under_review(person, server=press.server) as cell:
+        client = await cell.connect(answers, principal="ada", tasks=True)
+        await client.start_task(tool)
+        id = ids_of(cell)[0]
+        (key,) = await asked(client, id)
+
+        def change(result: t.ProtocolType) -> t.ProtocolType:
+            if isinstance(result, t.ExtGetTaskResult) and result.input_requests:
+                return replace(result, input_requests={key: t.ElicitRequest(params=form)})
+            return result
+
+        press.change = change
+        with pytest.raises(RemoteError):
+            await client.ask("tasks/update", update(id, key, response))
         assert cell.server_wire.said(Side.CLIENT, "tasks/update") == []
 
 

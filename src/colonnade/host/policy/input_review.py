@@ -307,6 +307,9 @@ class InputReview:
         required = t.InputRequiredResult(input_requests=asked)
         for key, input_request in input_requests_in(required).items():
             found[key] = responses[key]
+            # Each must fit: a server that asks for something else under the same key would get what
+            # was meant to be reviewed.
+            input_request.decode_response(responses[key], context.exchange.peer.revision)
             if input_request.kind.method in REVIEWED_METHODS:
                 found[key] = await self._response(entry, context, input_request, responses[key])
         return found
