@@ -319,6 +319,29 @@ async def test_a_server_that_asks_something_else_before_a_response_does_not_get_
 
 
 @live
+async def test_a_response_is_shown_if_its_request_was_whatever_the_server_asks_by_then() -> None:
+    person, press = Reader(sampling_result=InboxAnswer(action="decline")), rhyming()
+    few = Rule("allow", requests="sampling", arguments={"maxTokens": {"max": 5}})
+    policy = Policy([few], default="allow")
+    async with under_review(person, server=press.server, policy=policy) as cell:
+        client, id = await sampling_task(cell)
+        (key,) = await asked(client, id)
+
+        def change(result: t.ProtocolType) -> t.ProtocolType:
+            if isinstance(result, t.ExtGetTaskResult) and result.input_requests:
+                params = t.CreateMessageRequestParams(messages=[], max_tokens=1)
+                asked = t.CreateMessageRequest(params=params)
+                return replace(result, input_requests={key: asked})
+            return result
+
+        press.change = change
+        with pytest.raises(RemoteError, match="the user denied it"):
+            await client.ask("tasks/update", update(id, key))
+        assert person.kinds == ["sampling", "sampling_result"]
+        assert cell.server_wire.said(Side.CLIENT, "tasks/update") == []
+
+
+@live
 async def test_sampling_of_a_task_that_a_rule_allows_is_not_shown_to_a_person() -> None:
     person = Reader()
     policy = Policy([Rule("allow", requests="sampling")], default="allow")
