@@ -501,11 +501,14 @@ async def test_a_state_with_what_is_no_result_of_a_tool_is_an_error_of_its_serve
         assert "no result of a tool" in words
 
 
+@pytest.mark.parametrize("policy", [None, ALLOW])
 @live
-async def test_a_task_is_sent_no_response_to_what_its_client_was_not_asked() -> None:
+async def test_a_task_is_sent_no_response_to_what_its_client_was_not_asked(
+    policy: Policy | None,
+) -> None:
     """A client could answer what a policy denies, or a person has not agreed to."""
     press = Press()
-    async with recorded(press.server, upstream=NEW, downstream=NEW, policy=ALLOW) as cell:
+    async with recorded(press.server, upstream=NEW, downstream=NEW, policy=policy) as cell:
         client = await connected(cell)
         await client.start_task("s__ask")
         given, _ = ids_of(cell)
