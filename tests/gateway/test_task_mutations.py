@@ -294,7 +294,7 @@ CUTS: dict[str, Cut] = {
     ),
     "what a person has edited of a request": Cut(
         "host/policy/input_review.py",
-        "return None if reviewed is None or reviewed is shown else _written(reviewed)",
+        "return None if reviewed is shown else _written(reviewed)",
         "return None",
         GUARDED,
         "what_a_person_edits_of_a_task",
@@ -312,6 +312,20 @@ CUTS: dict[str, Cut] = {
         "            if lock:",
         GUARDED,
         "at_once_ask_once",
+    ),
+    "a response to what is asked now": Cut(
+        "host/policy/input_review.py",
+        "            input_request.decode_response(responses[key], context.exchange.peer.revision)\n",
+        "",
+        GUARDED,
+        "asks_something_else",
+    ),
+    "a response whose request was shown": Cut(
+        "host/policy/input_review.py",
+        "responses[key], always=always\n",
+        "responses[key]\n",
+        GUARDED,
+        "is_shown_if_its_request_was",
     ),
     "the request before its response": Cut(
         "host/policy/input_review.py",

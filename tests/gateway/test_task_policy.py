@@ -180,7 +180,7 @@ def update(id: str, key: str, response: Raw = SAMPLED) -> t.ExtUpdateTaskRequest
 def under_review(person: Reader, **options: Any) -> Any:
     policy = options.pop("policy", ALLOW)
     return recorded(
-        rhyming().server,
+        options.pop("server", None) or rhyming().server,
         upstream=NEW,
         downstream=NEW,
         policy=policy,
@@ -286,6 +286,58 @@ async def test_a_result_that_does_not_fit_the_request_of_a_task_is_refused() -> 
         (key,) = await asked(client, id)
         with pytest.raises(RemoteError):
             await client.ask("tasks/update", update(id, key, Raw(b'{"action":"accept"}')))
+        assert cell.server_wire.said(Side.CLIENT, "tasks/update") == []
+
+
+@pytest.mark.parametrize(
+    ("tool", "response"),
+    [("s__rhyme", SAMPLED), ("s__look", Raw(b'{"roots":[{"uri":"file:///a"}]}'))],
+)
+@live
+async def test_a_server_that_asks_something_else_before_a_response_does_not_get_it_unreviewed(
+    tool: str, response: Raw
+) -> None:
+    """Forms are not reviewed, so a server could let what is reviewed pass for the answer to one."""
+    person, press = Reader(), rhyming()
+    form = t.ElicitRequestParams(message="Pages?", requested_schema=t.ElicitSchema(properties={}))
+    answers = InputCallbacks(on_elicit=pages, on_sample=lambda _: "Gum.", roots=list[t.Root])
+    async with under_review(person, server=press.server) as cell:
+        client = await cell.connect(answers, principal="ada", tasks=True)
+        await client.start_task(tool)
+        id = ids_of(cell)[0]
+        (key,) = await asked(client, id)
+
+        def change(result: t.ProtocolType) -> t.ProtocolType:
+            if isinstance(result, t.ExtGetTaskResult) and result.input_requests:
+                return replace(result, input_requests={key: t.ElicitRequest(params=form)})
+            return result
+
+        press.change = change
+        with pytest.raises(RemoteError):
+            await client.ask("tasks/update", update(id, key, response))
+        assert cell.server_wire.said(Side.CLIENT, "tasks/update") == []
+
+
+@live
+async def test_a_response_is_shown_if_its_request_was_whatever_the_server_asks_by_then() -> None:
+    person, press = Reader(sampling_result=InboxAnswer(action="decline")), rhyming()
+    few = Rule("allow", requests="sampling", arguments={"maxTokens": {"max": 5}})
+    policy = Policy([few], default="allow")
+    async with under_review(person, server=press.server, policy=policy) as cell:
+        client, id = await sampling_task(cell)
+        (key,) = await asked(client, id)
+
+        def change(result: t.ProtocolType) -> t.ProtocolType:
+            if isinstance(result, t.ExtGetTaskResult) and result.input_requests:
+                params = t.CreateMessageRequestParams(messages=[], max_tokens=1)
+                asked = t.CreateMessageRequest(params=params)
+                return replace(result, input_requests={key: asked})
+            return result
+
+        press.change = change
+        with pytest.raises(RemoteError, match="the user denied it"):
+            await client.ask("tasks/update", update(id, key))
+        assert person.kinds == ["sampling", "sampling_result"]
         assert cell.server_wire.said(Side.CLIENT, "tasks/update") == []
 
 
@@ -449,11 +501,14 @@ async def test_a_state_with_what_is_no_result_of_a_tool_is_an_error_of_its_serve
         assert "no result of a tool" in words
 
 
+@pytest.mark.parametrize("policy", [None, ALLOW])
 @live
-async def test_a_task_is_sent_no_response_to_what_its_client_was_not_asked() -> None:
+async def test_a_task_is_sent_no_response_to_what_its_client_was_not_asked(
+    policy: Policy | None,
+) -> None:
     """A client could answer what a policy denies, or a person has not agreed to."""
     press = Press()
-    async with recorded(press.server, upstream=NEW, downstream=NEW, policy=ALLOW) as cell:
+    async with recorded(press.server, upstream=NEW, downstream=NEW, policy=policy) as cell:
         client = await connected(cell)
         await client.start_task("s__ask")
         given, _ = ids_of(cell)

@@ -28,6 +28,7 @@ from colonnade.errors import (
     FaultKind,
     LocalProtocolError,
     LoginRequired,
+    Refused,
     RemoteError,
     RemoteProtocolError,
 )
@@ -420,7 +421,8 @@ class HostRouter:
                     if call.wants_task and given is not None:
                         forwarded = replace(forwarded, task=given.task)
             if self.guard is None:
-                result = await _forward(context, options, server, CALL, forwarded, call=call)
+                check = self._check_unguarded
+                result = await _forward(context, options, server, CALL, forwarded, check, call=call)
                 return HostResult(result, (), (listings, own))
             item = self.guard.named_item(CALL, "tool", own, server, arguments)
             named: tuple[Nameable, str] = "tools", name
@@ -474,6 +476,13 @@ class HostRouter:
         caller, view = context.exchange.principal, guard.view(context)
         return self._current().unknown_item(*named, server, caller, view)
 
+    def _check_unguarded(self, _: object) -> None:
+        """Called before a request without a guard is sent: a reload may have brought one while it
+        waited for its server. Raises `Refused`."""
+        if self.guard is not None:
+            message = "a policy was set while the request waited for its server"
+            raise Refused(message, hint="repeat it", reason="changed")
+
     async def _about_task(
         self, request: RequestContext, options: LocalOptions | None
     ) -> HostResult:
@@ -496,7 +505,7 @@ class HostRouter:
         server.hold()
         try:
             if self.guard is None:
-                return HostResult(task.with_id(await task.send()))
+                return HostResult(task.with_id(await task.send(self._check_unguarded)))
             guard, method = self.guard, request.exchange.method.name
             item = guard.named_item(method, "tool", target.tool, server, NOTHING)
             send = task.send
@@ -566,7 +575,10 @@ class HostRouter:
             forwarded = t.GetPromptRequestParams(name=own, arguments=params.arguments, meta=meta)
             forwarded = _with_round(forwarded, params, request)
             if self.guard is None:
-                return HostResult(await _forward(request, options, server, GET_PROMPT, forwarded))
+                check = self._check_unguarded
+                return HostResult(
+                    await _forward(request, options, server, GET_PROMPT, forwarded, check)
+                )
             arguments = Raw(encode(params.arguments)) if params.arguments else NOTHING
             item = self.guard.named_item(GET_PROMPT, "prompt", own, server, arguments)
             named: tuple[Nameable, str] = "prompts", params.name
@@ -607,7 +619,8 @@ class HostRouter:
         server.hold()
         try:
             if self.guard is None:
-                return HostResult(await _forward(request, options, server, method, params))
+                check = self._check_unguarded
+                return HostResult(await _forward(request, options, server, method, params, check))
             item = self.guard.resource_item(method, uri, params)
             return await self._guarded(request, options, server, item, params)
         finally:
@@ -671,7 +684,10 @@ class HostRouter:
             own = await self._prompt_name(generation, name, server, request)
             forwarded = replace(params, ref=replace(params.ref, name=own))
             if self.guard is None:
-                return HostResult(await _forward(request, options, server, COMPLETE, forwarded))
+                check = self._check_unguarded
+                return HostResult(
+                    await _forward(request, options, server, COMPLETE, forwarded, check)
+                )
             arguments = self.guard.completed_arguments(params)
             item = self.guard.named_item(COMPLETE, "prompt", own, server, arguments)
             named: tuple[Nameable, str] = "prompts", name

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from colonnade import Context, Host, Inbox, Policy, Refused, Rule, Server
+from colonnade import ColonnadeError, Context, Host, Inbox, Policy, Refused, Rule, Server
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import (
     AuditSettings,
@@ -383,3 +383,39 @@ async def test_two_reloads_at_once_are_one_after_the_other(tmp_path: Path) -> No
         assert parts is not None
         assert parts._tables.approvals.store == stores[-1]
         assert host._runtime.guard._admission.approver is parts.approver  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("policy", [None, Policy(default="allow")])
+@live
+async def test_a_call_that_waits_for_its_server_is_not_sent_past_rules_that_are_new(
+    policy: Policy | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    server = Server("a")
+
+    @server.tool
+    async def wipe() -> str:
+        called.append("wipe")
+        return "done"
+
+    waits, goes_on = asyncio.Event(), asyncio.Event()
+    async with Host({"a": server}, policy=policy) as host:
+        await host.list_tools()
+        supervisor = host._runtime.generation.servers["a"].supervisor
+        acquire = supervisor._acquire
+
+        async def acquire_later(request: Any) -> Any:
+            call = await acquire(request)
+            waits.set()
+            await goes_on.wait()
+            return call
+
+        monkeypatch.setattr(supervisor, "_acquire", acquire_later)
+        call = asyncio.create_task(host.call_tool("a__wipe"))
+        await waits.wait()
+        host._own_policy = Policy([Rule("deny", tools="*")], default="allow")
+        await host.reload({"a": server})
+        goes_on.set()
+        with pytest.raises(ColonnadeError):
+            await call
+        assert called == []

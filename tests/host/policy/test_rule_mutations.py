@@ -587,10 +587,18 @@ CUTS: dict[str, Cut] = {
     ),
     "calls": Cut(
         "host/router.py",
-        "            if self.guard is None:\n                result = await _forward(context",
-        "            if True:\n                result = await _forward(context",
+        "            if self.guard is None:\n                check = self._check_unguarded\n"
+        "                result",
+        "            if True:\n                check = None\n                result",
         GUARD,
         "was_declined",
+    ),
+    "calls that wait while a guard comes": Cut(
+        "host/router.py",
+        '        if self.guard is not None:\n            message = "a policy was set',
+        '        if False:\n            message = "a policy was set',
+        PARTS,
+        "past_rules_that_are_new",
     ),
     "lists": Cut(
         "host/router.py",
@@ -601,22 +609,34 @@ CUTS: dict[str, Cut] = {
     ),
     "prompts": Cut(
         "host/router.py",
-        "            if self.guard is None:\n                return HostResult(await _forward(request, options, server, GET_PROMPT",
-        "            if True:\n                return HostResult(await _forward(request, options, server, GET_PROMPT",
+        "            if self.guard is None:\n"
+        "                check = self._check_unguarded\n                return HostResult(\n"
+        "                    await _forward(request, options, server, GET_PROMPT",
+        "            if True:\n"
+        "                check = None\n                return HostResult(\n"
+        "                    await _forward(request, options, server, GET_PROMPT",
         GUARD,
         "prompts_and_resources_are_asked",
     ),
     "completions": Cut(
         "host/router.py",
-        "            if self.guard is None:\n                return HostResult(await _forward(request, options, server, COMPLETE",
-        "            if True:\n                return HostResult(await _forward(request, options, server, COMPLETE",
+        "            if self.guard is None:\n"
+        "                check = self._check_unguarded\n                return HostResult(\n"
+        "                    await _forward(request, options, server, COMPLETE",
+        "            if True:\n"
+        "                check = None\n                return HostResult(\n"
+        "                    await _forward(request, options, server, COMPLETE",
         GUARD,
         "completions_pass",
     ),
     "resources": Cut(
         "host/router.py",
-        "            if self.guard is None:\n                return HostResult(await _forward(request, options, server, method",
-        "            if True:\n                return HostResult(await _forward(request, options, server, method",
+        "            if self.guard is None:\n"
+        "                check = self._check_unguarded\n"
+        "                return HostResult(await _forward(request, options, server, method",
+        "            if True:\n"
+        "                check = None\n"
+        "                return HostResult(await _forward(request, options, server, method",
         GUARD,
         "server_that_is_named",
     ),

@@ -71,6 +71,9 @@ class InputReview:
         # gets as they are.
         self._reviewed_tasks: dict[bytes, t.AnyInputRequest | DeniedByPerson | None] = {}
         self._locks: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
+        # Tasks and keys whose request a person was asked about, by their digests: so is the
+        # response, whatever the server asks under the same key by then.
+        self._under_review: dict[bytes, None] = {}
 
     async def review_roots(
         self,
@@ -260,7 +263,8 @@ class InputReview:
             lock = self._locks.setdefault(digest, asyncio.Lock())
             async with lock:  # of several reads at a time one asks
                 if digest not in self._reviewed_tasks:
-                    self._keep_review(digest, await self._review_of_task(entry, context, key, one))
+                    found = await self._review_of_task(entry, context, state.task_id, key, one)
+                    self._keep_review(digest, found)
                 reviewed = self._reviewed_tasks[digest]
             if isinstance(reviewed, DeniedByPerson):
                 raise reviewed.copy()
@@ -276,7 +280,12 @@ class InputReview:
             del self._reviewed_tasks[next(iter(self._reviewed_tasks))]
 
     async def _review_of_task(
-        self, entry: ServerEntry, context: RequestContext, key: str, asked: t.AnyInputRequest
+        self,
+        entry: ServerEntry,
+        context: RequestContext,
+        task_id: str,
+        key: str,
+        asked: t.AnyInputRequest,
     ) -> "t.AnyInputRequest | DeniedByPerson | None":
         """What a person has made of an input request of a task: another one, None for the same, or
         a refusal. Raises `Refused` if none has answered."""
@@ -289,7 +298,12 @@ class InputReview:
         except DeniedByPerson as denied:
             return denied
         steps.returned(NO_ARGUMENTS)
-        return None if reviewed is None or reviewed is shown else _written(reviewed)
+        if reviewed is None:
+            return None
+        self._under_review[_task_key(entry, context, task_id, key)] = None
+        if len(self._under_review) > MAX_REVIEWED_TASKS:
+            del self._under_review[next(iter(self._under_review))]
+        return None if reviewed is shown else _written(reviewed)
 
     async def review_task_responses(
         self,
@@ -307,8 +321,14 @@ class InputReview:
         required = t.InputRequiredResult(input_requests=asked)
         for key, input_request in input_requests_in(required).items():
             found[key] = responses[key]
+            # Each must fit: a server that asks for something else under the same key would get what
+            # was meant to be reviewed.
+            input_request.decode_response(responses[key], context.exchange.peer.revision)
             if input_request.kind.method in REVIEWED_METHODS:
-                found[key] = await self._response(entry, context, input_request, responses[key])
+                always = _task_key(entry, context, state.task_id, key) in self._under_review
+                found[key] = await self._response(
+                    entry, context, input_request, responses[key], always=always
+                )
         return found
 
     def _contained(self, entry: ServerEntry, input_request: InputRequest) -> InputRequest:
@@ -393,6 +413,12 @@ class InputReview:
 def _code_of(contexts: tuple[RequestContext, ...]) -> int:
     revision = contexts[-1].exchange.peer.revision if contexts else NEWEST
     return revision.codes[FaultKind.USER_REJECTED]
+
+
+def _task_key(entry: ServerEntry, context: RequestContext, task_id: str, key: str) -> bytes:
+    """One key of the input requests of a task of a caller."""
+    about = encode([entry.key, context.exchange.principal, task_id, key])
+    return hashlib.sha256(about).digest()
 
 
 def _written(request: InputRequest) -> t.AnyInputRequest:

@@ -328,8 +328,31 @@ async def test_an_item_waits_for_days_and_is_shown_again_after_them() -> None:
         assert await inbox.items() == [item]
         time.now += 2
         assert await inbox.items() == []
+        await host.list_tools(fresh=True)
+        assert shown_names((await inbox.items())[0]) == shown_names(item)
+        time.now += WAITS_S + 1
     async with hosted(server, inbox, Pins(store, first="review")) as host:
         await host.list_tools()
+        assert shown_names((await inbox.items())[0]) == shown_names(item)
+
+
+@live
+async def test_what_a_store_that_fails_did_not_accept_is_shown_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inbox, pins, server = Inbox(), Pins(MemoryStore(), first="review"), Drifting()
+
+    async def fail(*_: object, **__: object) -> None:
+        raise ConnectionLost("the store is away")
+
+    async with hosted(server, inbox, pins) as host:
+        await host.list_tools()
+        (item,) = await inbox.items()
+        with monkeypatch.context() as away:
+            away.setattr(pins, "accept", fail)
+            with pytest.raises(ConnectionLost, match="away"):
+                await inbox.answer(item.id, YES, serial=item.serial)
+        await host.list_tools(fresh=True)
         assert shown_names((await inbox.items())[0]) == shown_names(item)
 
 

@@ -621,10 +621,17 @@ CUTS: dict[str, Cut] = {
     ),
     "held: strict pins": Cut(
         "host/policy/pins/held_definitions.py",
-        'if server.mode != "strict" or (place',
-        "if (place",
+        'if server.mode != "strict":',
+        "if False:",
         HELD,
         "without_strict_pins",
+    ),
+    "held: shown again": Cut(
+        "host/policy/pins/held_definitions.py",
+        "if seen == review.seen and self._inbox.clock() < until:",
+        "if seen == review.seen and until:",
+        HELD,
+        "again_after_them",
     ),
     "held: of no process": Cut(
         "host/policy/approvals/inbox.py",

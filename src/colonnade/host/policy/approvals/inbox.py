@@ -418,10 +418,10 @@ class Inbox:
         self._ask(item)
         return item
 
-    async def post(self, item: InboxItem) -> None:
+    async def post(self, item: InboxItem) -> InboxItem:
         """Add an item that no call waits for. The one with its key stays if it has the same content
         and is open or was declined; otherwise it is replaced, so that an answer to what it showed
-        is refused. Raises `Refused` if there are too many."""
+        is refused. Returns the one that is there. Raises `Refused` if there are too many."""
         await self._check_room(item)
         while True:
             before = await self.store.get(SERVER_PRINCIPAL, item.key)
@@ -444,6 +444,7 @@ class Inbox:
             if len(self._shown) > MAX_SHOWN:
                 del self._shown[next(iter(self._shown))]
             self._ask(there)
+        return there
 
     async def _check_room(self, item: InboxItem) -> None:
         size = len(encode(item))

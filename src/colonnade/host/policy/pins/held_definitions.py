@@ -11,6 +11,7 @@ and their texts have limits.
 
 import logging
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Final
 
 import msgspec
@@ -78,31 +79,36 @@ class HeldDefinitions:
         self._inbox = inbox
         self._has_server = has_server
         self._accepted = accepted
-        # The records that were last looked at, by server and kind.
-        self._seen: dict[tuple[str, ItemKind], bytes | None] = {}
+        # The records that were last looked at, by server and kind, and until when an item shows
+        # them.
+        self._seen: dict[tuple[str, ItemKind], tuple[bytes | None, float]] = {}
         self.close: Callable[[], None] = inbox.attach_pins(self)
 
     async def note(self, server: PinnedServer, kind: ItemKind, review: ListReview) -> None:
         """A list was compared: show what is held, or withdraw what was. Never raises."""
+        if server.mode != "strict":
+            return
         place = server.identity, kind
-        if server.mode != "strict" or (place in self._seen and self._seen[place] == review.seen):
+        seen, until = self._seen.get(place, (None, 0.0))
+        if seen == review.seen and self._inbox.clock() < until:
             return
         try:
-            await self._post(server, kind)
+            until = await self._post(server, kind)
         except ColonnadeError as error:
             log.warning("held definitions of server %r are not in the inbox: %s", server.key, error)
             return
-        self._seen[place] = review.seen
+        self._seen[place] = review.seen, until
 
-    async def _post(self, server: PinnedServer, kind: ItemKind) -> None:
+    async def _post(self, server: PinnedServer, kind: ItemKind) -> float:
+        """Show what waits. Returns until when there is nothing to do if the record stays."""
         shown = _shown(kind, *await self._pins.pending(server, kind))
         key = new_key("", encode(["definitions", server.identity, kind]))
         if shown.definitions:
-            await self._inbox.post(self._item(server, key, shown))
-            return
+            return (await self._inbox.post(self._item(server, key, shown))).deadline
         before = await self._inbox.read(key)
         if before is not None:
             await self._inbox.withdraw(before)
+        return inf
 
     def _item(self, server: PinnedServer, key: str, shown: ShownDefinitions) -> InboxItem:
         content = msgspec.json.encode(shown).decode()
@@ -130,8 +136,9 @@ class HeldDefinitions:
         shown = shown_definitions(item)
         server = PinnedServer(item.server, item.identity)
         held = [one.item for one in shown.definitions]
-        done = await self._pins.accept(server, held, all_or_none=True)
+        # Before it may fail: the item is answered, and what is still held needs another one.
         self._seen.pop((server.identity, shown.kind), None)
+        done = await self._pins.accept(server, held, all_or_none=True)
         if len(done) < len(held):
             await self._post(server, shown.kind)
             return f"nothing was accepted: {CHANGED}"
