@@ -9,6 +9,7 @@ import pytest
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.errors import RemoteError
 from colonnade.gateway.homes import CHANGE, HomeChange
+from colonnade.ports import SERVER_PRINCIPAL
 from colonnade.protocol import types as t
 from colonnade.protocol.methods import Side
 from colonnade.replicas.remote_messages import REMOTE_VERSION, encode_remote
@@ -74,6 +75,27 @@ async def test_calls_that_begin_at_three_replicas_at_once_have_one_home() -> Non
         calls = (fleet.call("add", one, note=str(one)) for one in fleet.clients)
         assert sorted(await asyncio.gather(*calls)) == ["1", "2", "3"]
         assert sum(fleet.opened) == 1
+
+
+@live
+async def test_the_entry_of_a_home_that_is_back_is_not_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with replicas(Notebook()) as fleet:
+        assert [await fleet.call("add", note="x") for _ in range(3)] == ["1", "2", "3"]
+        (home,) = fleet.homes(fleet.home)._own.values()
+        other = (fleet.home + 1) % 3
+        homes = fleet.homes(other)
+        (connection,) = homes._connections
+
+        async def was_dead(_: str) -> bool:
+            """It had no lease when it was looked up, and has confirmed its home since then."""
+            await home.confirm()
+            return False
+
+        monkeypatch.setattr(fleet.replica(other), "is_alive", was_dead)
+        assert await homes._left(connection)
+        assert await fleet.store.get(SERVER_PRINCIPAL, f"home {home.id}") == home.value
 
 
 @live

@@ -493,6 +493,21 @@ def test_a_look_at_a_lease_is_believed_for_a_second() -> None:
     run_replicas(body)
 
 
+def test_a_replica_that_is_back_is_found_at_once() -> None:
+    """What it confirms then must not be taken over because it was dead a moment ago."""
+
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await replicas.started(), await replicas.started()
+        replicas.stop(b)
+        await replicas.clock.advance(6.0)
+        assert not await a.is_alive(b.name)
+        await replicas.store.put(SERVER_PRINCIPAL, f"replica {b.name}", b"lease", 5.0)
+        assert await a.is_alive(b.name)
+        await replicas.resume(b)
+
+    run_replicas(body)
+
+
 def test_names_that_clients_make_up_are_looked_up_in_bounded_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

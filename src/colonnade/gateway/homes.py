@@ -402,10 +402,11 @@ class GatewayHomes:
         that it need not be told once more."""
         try:
             async with asyncio.timeout(CONFIRM_S):
+                store, key = self.replica.store, _store_key(connection.id)
+                # The entry first: a home that is back has its lease before it confirms the entry.
+                before = await store.get(SERVER_PRINCIPAL, key)
                 if await self.replica.is_alive(connection.replica):
                     return False
-                store, key = self.replica.store, _store_key(connection.id)
-                before = await store.get(SERVER_PRINCIPAL, key)
                 record = self._read(connection.id, before) if before is not None else None
                 if record is not None and record.replica == connection.replica:
                     await store.swap(SERVER_PRINCIPAL, key, before, None, None)

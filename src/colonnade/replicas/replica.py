@@ -227,7 +227,7 @@ class Replica:
         self._clock = clock
         self._lease = b""
         self._lease_until = float("-inf")
-        self._leases: dict[str, tuple[float, bool]] = {}  # checked at, alive; oldest first
+        self._leases: dict[str, float] = {}  # when others were seen alive; oldest first
         self._handlers: dict[str, MessageHandler] = {}
         self._versions: dict[str, int] = {}
         self._on_missed: list[Callable[[], None]] = []
@@ -493,19 +493,21 @@ class Replica:
         return self._clock() < self._lease_until
 
     async def is_alive(self, replica: str) -> bool:
-        """Whether a replica has a lease in the store, as of at most a second ago. Raises
-        `ChannelError` without the store."""
+        """Whether a replica has a lease in the store; that it has one, as of at most a second ago.
+        Raises `ChannelError` without the store."""
         if replica == self.name:
             return self.holds_lease
         if not is_replica_name(replica):
             return False
         now = self._clock()
-        checked_at, alive = self._leases.get(replica, (float("-inf"), False))
-        if now - checked_at < LEASE_CHECK_S:
-            return alive
+        if now - self._leases.get(replica, float("-inf")) < LEASE_CHECK_S:
+            return True
         alive = await self.store.get(SERVER_PRINCIPAL, _lease_key(replica)) is not None
         self._leases.pop(replica, None)
-        self._leases[replica] = (now, alive)
+        # That it is dead is not remembered: it may be back, and what it has confirmed since then
+        # must not be taken over.
+        if alive:
+            self._leases[replica] = now
         if len(self._leases) > MAX_KNOWN_LEASES:
             del self._leases[next(iter(self._leases))]
         return alive
