@@ -14,6 +14,7 @@ PATTERNS, RULES, GUARD = "rules/test_patterns.py", "rules/test_rules.py", "test_
 ADMISSION = "test_admission.py"
 HIDDEN, CONFIG = "test_hidden.py", "rules/test_config.py"
 PARTS = "test_parts.py"
+IDENTITY = "test_server_identity.py"
 UNKNOWN = "answered_as_what_does_not_exist"
 
 CUTS: dict[str, Cut] = {
@@ -486,6 +487,38 @@ CUTS: dict[str, Cut] = {
         "        if not is_same:",
         GUARD,
         "policy_that_changed",
+    ),
+    # ------------------------------------------------------------ the identity of a server
+    "identity: files of the working folder": Cut(
+        "host/policy/request.py",
+        "    if entry.local_paths:",
+        "    if False:",
+        IDENTITY,
+        "two_folders",
+    ),
+    "identity: modules": Cut(
+        "host/config/local_paths.py", 'if before == "-m":', "if False:", IDENTITY, "two_folders"
+    ),
+    "identity: programs on PATH": Cut(
+        "host/config/local_paths.py",
+        "if at == 0 and not os.path.dirname(word):",
+        "if False:",
+        IDENTITY,
+        "one_server_everywhere",
+    ),
+    "identity: what exists": Cut(
+        "host/config/local_paths.py",
+        " and os.path.exists(path)",
+        "",
+        IDENTITY,
+        "one_server_everywhere",
+    ),
+    "identity: references": Cut(
+        "host/config/resolve.py",
+        "if one.references and os.path.isabs(text) and os.path.exists(text)",
+        "if False",
+        IDENTITY,
+        "reference_to_the_folder",
     ),
     "rounds: principal": Cut(
         "host/policy/admission.py", "        request.principal,\n", "", ADMISSION, "same_state"

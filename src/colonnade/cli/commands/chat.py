@@ -54,7 +54,8 @@ from colonnade.host.agent.openai_model import (
     with_tool_results,
 )
 from colonnade.host.agent.prompts import introduction, prompt_messages, with_resources
-from colonnade.host.config.settings import Config, ServerEntry, Settings
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Config, Settings
 from colonnade.host.host import Host
 from colonnade.host.input_requests import HostInputRequest
 from colonnade.host.policy.approvals.config import make_inbox
@@ -122,20 +123,9 @@ def servers_of(options: ConnectionOptions, terminal: Terminal) -> Config:
         return load_config_for(options, terminal)
     resolved = resolve_target(options)
     key = name_for(options.target)
-    target = _target(resolved)
-
-    async def resolve() -> Any:
-        return target
-
     settings = Settings(timeout_s=options.timeout_s, revision=options.revision or None)
-    entry = ServerEntry(
-        key=key,
-        resolve=resolve,
-        fingerprint=resolved.shown,
-        shown=resolved.shown,
-        settings=settings,
-    )
-    return Config(entries={key: entry})
+    # Decisions are remembered for the whole command, and not for its short name in messages.
+    return Config(entries={key: entry_of(key, _target(resolved), settings)})
 
 
 def _target(resolved: ResolvedTarget) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from colonnade.client.connect import ConnectContext, Target, transport_for
 from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
+from colonnade.host.config.local_paths import local_paths
 from colonnade.host.config.settings import (
     ROOTS_OF_CALLER,
     Config,
@@ -104,6 +105,7 @@ def entry_of(
         fingerprint=f"{_fingerprint(given)} {settings!r}",
         shown=_shown(given),
         settings=settings,
+        local_paths=_local_paths(given),
     )
 
 
@@ -237,3 +239,19 @@ def _shown(target: Target) -> str:
         command = cast("Sequence[str | os.PathLike[str]]", target)
         return shlex.join(os.fspath(word) for word in command)
     return f"a {type(target).__name__} in this process"
+
+
+def _local_paths(target: Target) -> tuple[str, ...]:
+    """What the words of a command, or the name of a file, name in its working folder."""
+    if isinstance(target, str | os.PathLike):
+        return local_paths(("", os.fspath(target)), os.getcwd())
+    if isinstance(target, Mapping):
+        entry = cast("Mapping[str, Any]", target)
+        if "url" in entry:
+            return ()
+        words = (entry.get("command", ""), *entry.get("args", ()))
+        return local_paths([str(word) for word in words], str(entry.get("cwd") or os.getcwd()))
+    if isinstance(target, Sequence):
+        command = cast("Sequence[str | os.PathLike[str]]", target)
+        return local_paths([os.fspath(word) for word in command], os.getcwd())
+    return ()

@@ -14,16 +14,18 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from colonnade.errors import Refused
-from colonnade.host.config.display import shown, words
+from colonnade.host.config.display import command, shown, words
 from colonnade.host.config.entry import (
     EntryDraft,
     EntryField,
+    Origin,
     SourceNode,
     decode_text,
     templates_of,
 )
 from colonnade.host.config.files import read_bytes
 from colonnade.host.config.formats import NAMED, NEVER, SETTINGS, TYPES
+from colonnade.host.config.local_paths import local_paths
 from colonnade.host.config.lookups import (
     LookupContext,
     reference_errors,
@@ -94,6 +96,7 @@ def entry_of(
         login=_login(draft),
         dangers=tuple(map(clean, program_dangers(words(draft)))),
         command_digest=_command_digest(draft),
+        local_paths=_local_paths(draft, context),
     )
 
 
@@ -112,6 +115,24 @@ def _command_digest(draft: EntryDraft) -> str:
         repr(sandbox.value) if sandbox is not None else "",
     ]
     return hashlib.sha256(repr(written).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _local_paths(draft: EntryDraft, context: LookupContext) -> tuple[str, ...]:
+    """What the words of a command name in its working folder. References to folders and
+    environment variables are resolved: `${workspaceFolder}/shop.py` is written alike everywhere."""
+    program, args, cwd = (draft.get(name) for name in ("command", "args", "cwd"))
+    if program is None or draft.get("url") is not None:
+        return ()
+    origin = (args or program).origin
+    given = command(draft)
+    resolved = [_without_lookup(one, origin, context) for one in given]
+    named = [
+        text
+        for one, text in zip(given, resolved, strict=True)
+        if one.references and os.path.isabs(text) and os.path.exists(text)
+    ]
+    folder = _without_lookup(cwd.value, cwd.origin, context) if cwd is not None else ""
+    return (*named, *local_paths(resolved, _working_folder(draft, folder, context)))
 
 
 def templates(draft: EntryDraft) -> list[tuple[EntryField, SourceNode, ValueTemplate]]:
@@ -248,12 +269,16 @@ async def _stdio_target(
 
 
 async def _cwd(draft: EntryDraft, context: LookupContext) -> str:
-    """The working folder: the one in the file, else the one that its program would use."""
+    cwd = draft.get("cwd")
+    return _working_folder(draft, await _text(cwd, context) if cwd is not None else "", context)
+
+
+def _working_folder(draft: EntryDraft, text: str, context: LookupContext) -> str:
+    """The working folder: the one in the file, which is `text` once it is resolved, else the one
+    that its program would use."""
     entry_field = draft.get("cwd") or cast("EntryField", draft.get("command"))
     is_ours = entry_field.origin.file_format == "colonnade"
     start = os.path.dirname(entry_field.origin.file) if is_ours else entry_field.origin.folder
-    cwd = draft.get("cwd")
-    text = await _text(cwd, context) if cwd is not None else ""
     if text.startswith("~"):
         return context.path(text, entry_field.origin)
     return os.path.normpath(os.path.join(start, text))
@@ -305,19 +330,25 @@ async def _helper_headers(
 def env_path(entry_field: EntryField, context: LookupContext) -> str:
     """The path of a `.env` file. It may contain references to folders and environment variables
     only."""
-    text = "".join(
+    text = _without_lookup(entry_field.value, entry_field.origin, context)
+    if text.startswith("~"):
+        text = context.home + text[1:]
+    return os.path.normpath(os.path.join(entry_field.origin.folder, text))
+
+
+def _without_lookup(template: ValueTemplate, origin: Origin, context: LookupContext) -> str:
+    """A value with its references to folders and environment variables resolved, and without all
+    others, for which a person or a program would be asked."""
+    return "".join(
         part
         if isinstance(part, str)
-        else context.folder(part.name, entry_field.origin)
+        else context.folder(part.name, origin)
         if part.kind == "folder"
         else context.env.get(part.name, part.default or "")
         if part.kind == "env"
         else ""
-        for part in cast("ValueTemplate", entry_field.value).parts
+        for part in template.parts
     )
-    if text.startswith("~"):
-        text = context.home + text[1:]
-    return os.path.normpath(os.path.join(entry_field.origin.folder, text))
 
 
 def check_env_file(draft: EntryDraft, path: str) -> None:

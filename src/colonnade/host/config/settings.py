@@ -177,6 +177,8 @@ class ServerEntry(Struct, frozen=True, kw_only=True, eq=False):
     `fingerprint` is equal if nothing has changed; a reload then leaves the server alone. `shown` is
     the command or the URL, for people: complete, and without secrets. `dangers` is what deserves
     attention in its command, and `command_digest` tells whether that is still the same.
+    `local_paths` are the absolute paths of what the words of its command name in its working
+    folder: the same words are another server elsewhere.
     """
 
     key: str
@@ -188,6 +190,7 @@ class ServerEntry(Struct, frozen=True, kw_only=True, eq=False):
     login: LoginSettings | None = None
     dangers: tuple[str, ...] = ()
     command_digest: str = ""
+    local_paths: tuple[str, ...] = ()
 
 
 class AuditSettings(Struct, frozen=True, kw_only=True):

@@ -163,10 +163,13 @@ class DeniedByPerson(Refused):
 
 def server_identity(entry: ServerEntry) -> str:
     """A digest of the command or the URL of a server, which settings, headers and environment do
-    not change; of its key for a server in this process."""
+    not change; of its key for a server in this process. Words of a command that name files of its
+    working folder count as their absolute paths: the same words are another program elsewhere."""
     shown = entry.shown
     text = f"{entry.key}\n{shown}" if shown.endswith(IN_PROCESS) or not shown else shown
-    return hashlib.sha256(text.encode()).hexdigest()
+    if entry.local_paths:
+        text = repr((text, entry.local_paths))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def digest_of(definition: t.ProtocolType | None) -> str:
