@@ -227,6 +227,8 @@ class Host(HostRequests):
         return self._is_entered
 
     async def __aenter__(self) -> "Host":
+        if self._parts is not None:
+            self._parts.check_audit()
         self._is_entered = True
         telemetry = self._telemetry
         if telemetry is not None and telemetry.metrics_address is not None:

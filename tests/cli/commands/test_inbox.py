@@ -185,8 +185,11 @@ def test_a_call_is_listed_shown_and_approved(home: Path, host: RunningHost) -> N
     assert done.stderr.endswith(f"{id}: accepted\n")
     assert host.line() == "bought plum\\u202e"
     again = inbox(home, "approve", id)
-    assert again.returncode == 2
-    assert "there is no open item" in again.stderr
+    assert again.returncode == 1
+    assert f"{id}: already accepted by colonnade inbox (process " in again.stderr
+    unknown = inbox(home, "approve", "00")
+    assert unknown.returncode == 2
+    assert "there is no open item" in unknown.stderr
 
 
 def test_a_call_is_denied_for_good_and_the_decision_is_a_rule_that_is_removed(

@@ -172,8 +172,24 @@ def test_explain_gives_json_for_programs(tmp_path: Path) -> None:
 def test_explain_says_if_there_is_no_such_server(tmp_path: Path) -> None:
     write(tmp_path)
     code, _, err = run(tmp_path, "explain", "colonnade.toml", "file", "read")
-    assert code == 0
+    assert code == 2
     assert "there is no server file in colonnade.toml; did you mean files?" in err
+
+
+def test_explain_decides_for_any_server_if_the_file_has_none(tmp_path: Path) -> None:
+    write(tmp_path, '[[policy]]\nservers = "x"\naction = "allow"\n')
+    code, out, err = run(tmp_path, "explain", "colonnade.toml", "x", "read")
+    assert code == 0
+    assert "allow: " in out
+    assert "there is no server x in colonnade.toml" in err
+
+
+def test_explain_takes_the_qualified_name_of_a_tool(tmp_path: Path) -> None:
+    write(tmp_path)
+    words = ("path=/srv/a", "size:=3")
+    own = run(tmp_path, "explain", "colonnade.toml", "files", "write", *words)
+    assert "ask: " in own[1]
+    assert run(tmp_path, "explain", "colonnade.toml", "files", "files__write", *words) == own
 
 
 def test_tests_of_a_policy_pass(tmp_path: Path) -> None:

@@ -95,8 +95,78 @@ async def test_an_audit_log_that_cannot_be_written_refuses_calls_if_it_is_requir
     async with Host(Config(entries=servers)) as host:
         await host.call_tool("a__read")
         await host.reload(Config(entries=servers, audit=audit(tmp_path / "log", required=True)))
+        (problem,) = host.problems
+        assert problem.hint == "every call is refused until it can be"
         with pytest.raises(Refused, match="the audit log cannot be written"):
             await host.call_tool("a__read")
+
+
+@live
+async def test_a_log_that_cannot_be_written_is_a_problem_and_the_one_before_stays(
+    tmp_path: Path,
+) -> None:
+    servers, one, two = entries(), tmp_path / "one", tmp_path / "two"
+    two.touch()  # no folder
+    async with Host(Config(entries=servers, audit=audit(one))) as host:
+        for required in (False, True):
+            changed = audit(two, required=required, line=7)
+            await host.reload(Config(entries=servers, audit=changed))
+            (problem,) = host.problems
+            assert str(problem).startswith(
+                f"colonnade.toml:7:1: audit: the audit log in {two} cannot be written: "
+            )
+            assert problem.hint == "what was in force before it still is"
+            await host.call_tool("a__read")
+        assert lines(one, '"event":"closed"') == 0
+        two.unlink()
+        await host.reload(Config(entries=servers, audit=audit(two)))
+        assert host.problems == []
+        await host.call_tool("a__read")
+    assert (lines(one, '"event":"returned"'), lines(two, '"event":"returned"')) == (2, 1)
+
+
+@live
+async def test_a_log_that_can_be_written_again_is_a_problem_no_more(tmp_path: Path) -> None:
+    servers, folder = entries(), tmp_path / "log"
+    folder.touch()  # no folder
+    config = Config(entries=servers, audit=audit(folder))
+    async with Host(Config(entries=servers)) as host:
+        for _ in range(2):
+            await host.reload(config)
+            (problem,) = host.problems
+            assert problem.hint == "calls are not recorded until it can be"
+        folder.unlink()
+        await host.reload(config)
+        assert host.problems == []
+        await host.call_tool("a__read")
+    assert lines(folder, '"event":"returned"') == 1
+
+
+@live
+async def test_a_host_whose_required_log_cannot_be_written_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "log").touch()  # no folder
+    config = Config(entries=entries(), audit=audit(tmp_path / "log", required=True))
+    with pytest.raises(Refused, match=r"the audit log in .* cannot be written") as refused:
+        async with Host(config):
+            pass
+    assert refused.value.reason == "audit"
+
+
+@live
+async def test_a_host_whose_log_cannot_be_written_says_so_when_it_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "log").touch()  # no folder
+    async with Host(Config(entries=entries(), audit=audit(tmp_path / "log"))) as host:
+        assert "cannot be written" in caplog.text
+        assert "calls are not recorded until it can be" in caplog.text
+        await host.call_tool("a__read")
+
+
+@live
+async def test_a_folder_that_is_checked_has_no_file_before_the_first_call(tmp_path: Path) -> None:
+    async with Host(Config(entries=entries(), audit=audit(tmp_path / "log"))):
+        assert list((tmp_path / "log").iterdir()) == []
 
 
 @live

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import click
 import msgspec
 
-from colonnade.cli.errors import USAGE, CliError, exit_code
+from colonnade.cli.errors import FAILED, USAGE, CliError, exit_code
 from colonnade.cli.inbox_prompt import ItemPrompt, asker_of, title_of
 from colonnade.cli.options import Action
 from colonnade.cli.session import error_message, show_json
@@ -29,7 +29,12 @@ from colonnade.host.policy.approvals.control import (
     ControlResponse,
     find_sockets,
 )
-from colonnade.host.policy.approvals.inbox import InboxAnswer, InboxItem, RememberScope
+from colonnade.host.policy.approvals.inbox import (
+    AnswerOutcome,
+    InboxAnswer,
+    InboxItem,
+    RememberScope,
+)
 from colonnade.text import clean, cut, one_line
 
 # How often `watch` looks for hosts that were started since.
@@ -177,6 +182,8 @@ async def find_item(id: str) -> HostItem:
     wanted = id.strip().upper()
     fits = [one for one in await open_items() if wanted and one.item.id.startswith(wanted)]
     if not fits:
+        if answered := await _find_answered(wanted):
+            raise CliError(clean(AnswerOutcome(False, answered).sentence), FAILED)
         raise CliError(
             f"there is no open item {cut(clean(id), 40)}", USAGE, hint="colonnade inbox lists them"
         )
@@ -185,6 +192,15 @@ async def find_item(id: str) -> HostItem:
     (one,) = fits
     response = await request_of(one.path, ControlRequest(do="show", id=one.item.id))
     return one._replace(item=response.items[0])
+
+
+async def _find_answered(id: str) -> InboxItem | None:
+    """An item that is no longer open, for as long as a host keeps it."""
+    for path in await find_sockets():
+        with contextlib.suppress(ColonnadeError):  # it has no such item
+            response = await request_of(path, ControlRequest(do="show", id=id))
+            return response.items[0]
+    return None
 
 
 async def send_answer(one: HostItem, answer: InboxAnswer, terminal: Terminal) -> int:

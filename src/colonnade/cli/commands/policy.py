@@ -112,8 +112,9 @@ def explain(
 ) -> Action:
     """Show which rule decides on a call, and why each rule before it does not.
 
-    TOOL is the name on the server, or the name of a prompt or the URI of a resource with --kind;
-    for what a server asks (elicitation, sampling, roots), the tool whose call it belongs to.
+    TOOL is the name on the server or its qualified name (files__write), or the name of a prompt or
+    the URI of a resource with --kind; for what a server asks (elicitation, sampling, roots), the
+    tool whose call it belongs to.
     Arguments are KEY=VALUE for strings, KEY:=JSON, @FILE or - for a JSON object.
     """
     return partial(explain_call, file, server, name, arguments, as_json=as_json, **caller)
@@ -265,7 +266,12 @@ def explain_call(
     if entry is None:
         near = closest(server, found.config.entries)
         more = f"; did you mean {near}?" if near else ""
-        Reporter().info(f"there is no server {clean(server)} in {clean(file)}{more}")
+        message = f"there is no server {clean(server)} in {clean(file)}{more}"
+        if found.config.entries:
+            raise CliError(message)
+        Reporter().info(message)
+    elif kind != "resource":
+        name = _own_name(entry.settings.namespace or server, name)
     request = make_request(
         server,
         name,
@@ -279,6 +285,12 @@ def explain_call(
     )
     _show_explanation(found, request, as_json=as_json)
     return 0
+
+
+def _own_name(namespace: str, name: str) -> str:
+    """The name on the server, also of a qualified name of that server."""
+    own = name.removeprefix(qualified_name(namespace, "x")[:-1])
+    return own if own and qualified_name(namespace, own) == name else name
 
 
 def _show_explanation(found: PolicyFile, request: PolicyRequest, *, as_json: bool) -> None:

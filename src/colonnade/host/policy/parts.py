@@ -2,8 +2,9 @@
 hidden text. They are made when a host starts, and those of its files are replaced by a reload.
 
 Rules: a part that the program has given is used as it is, and never replaced. A part that cannot be
-made is a problem, and the one before it stays in force. What is replaced is closed: a log gets its
-last line, and calls that wait in an inbox are refused and may be made again.
+made, or a log that cannot be written, is a problem, and the one before it stays in force. What is
+replaced is closed: a log gets its last line, and calls that wait in an inbox are refused and may be
+made again.
 """
 
 import logging
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from colonnade.errors import ColonnadeError
+from colonnade.errors import ColonnadeError, Refused
 from colonnade.host.config.settings import AuditSettings, Config, HostProblem, PinsTable
 from colonnade.host.policy.containment import Containment
 from colonnade.host.policy.guard import PolicyGuard
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # many policies ask for no approval
     from colonnade.host.policy.approvals.approvals import Approvals
     from colonnade.host.policy.approvals.config import ApprovalSettings
     from colonnade.host.policy.approvals.inbox import Inbox
+    from colonnade.host.policy.audit.log import AuditLog
 
 log: logging.Logger = logging.getLogger("colonnade.host")
 
@@ -54,7 +56,7 @@ class PolicyParts:
         self._is_served = False
         # Of the inbox: its control socket, its callbacks and its store.
         self._inbox_stack = AsyncExitStack()
-        self._audit = given.audit
+        self._audit: AuditSink | None = given.audit
         if given.audit is None and config.audit is not None:
             self._audit = _open_audit(config.audit)
         self.approver: Approver | None = self._as_approver(given.inbox)
@@ -76,6 +78,17 @@ class PolicyParts:
         containment = self._given.containment
         containment = containment or Containment("off" if is_bare else "neutralise")
         return PolicyGuard(rules, self._pins, self._audit, self.approver, containment)
+
+    def check_audit(self) -> None:
+        """Log a warning if the log of the configuration cannot be written. Raises `Refused` if it
+        is required, so that this is known before the first call."""
+        settings = self._tables.audit
+        if self._given.audit is not None or settings is None:
+            return
+        for problem in _audit_problems(_open_audit(settings), settings):
+            if settings.required:
+                raise Refused(problem.summary, reason="audit", hint=problem.hint)
+            log.warning("%s", problem)
 
     # ------------------------------------------------------------ inbox
 
@@ -126,7 +139,7 @@ class PolicyParts:
         had_approver = self.approver is not None
         async with AsyncExitStack() as replaced:  # closed once nothing uses it
             problems = await self._reload_approvals(config, replaced)
-            self._reload_audit(config, replaced)
+            problems += self._reload_audit(config, replaced)
             is_stricter = self._reload_pins(config)
             if self.guard is not None:
                 self.guard.use_parts(self._pins, self._audit, self.approver)
@@ -138,16 +151,26 @@ class PolicyParts:
             problems, is_stricter or had_approver is not (self.approver is not None)
         )
 
-    def _reload_audit(self, config: Config, replaced: AsyncExitStack) -> None:
+    def _reload_audit(self, config: Config, replaced: AsyncExitStack) -> tuple[HostProblem, ...]:
+        if self._given.audit is not None:
+            return ()
         before, after = self._tables.audit, config.audit
-        if self._given.audit is not None or _is_same_audit(before, after):
-            return
+        opened = _open_audit(after) if after is not None else None
+        problems: tuple[HostProblem, ...] = ()
+        if opened is not None and after is not None:
+            problems = _audit_problems(opened, after)
+        if _is_same_audit(before, after):
+            return problems
+        if problems and self._audit is not None:
+            hint = "what was in force before it still is"
+            return tuple(one._replace(hint=hint) for one in problems)
         if after is None:
             log.warning("there is no audit log any more: [audit] is gone from the configuration")
         if self._audit is not None:
             replaced.push_async_callback(self._audit.close)
-        self._audit = _open_audit(after) if after is not None else None
+        self._audit = opened
         self._tables = replace(self._tables, audit=after)
+        return problems
 
     async def _reload_approvals(
         self, config: Config, replaced: AsyncExitStack
@@ -201,10 +224,21 @@ class PolicyParts:
             await self._audit.close()
 
 
-def _open_audit(settings: AuditSettings) -> AuditSink:
+def _open_audit(settings: AuditSettings) -> "AuditLog":
     from colonnade.host.policy.audit.log import open_audit_log  # on use
 
     return open_audit_log(settings)
+
+
+def _audit_problems(opened: "AuditLog", settings: AuditSettings) -> tuple[HostProblem, ...]:
+    """Why the log of a configuration cannot be written, if it cannot."""
+    failure = opened.check()
+    if failure is None:
+        return ()
+    why = failure.strerror or type(failure).__name__
+    what = f"the audit log in {opened.path} cannot be written: {why}"
+    calls = "every call is refused" if settings.required else "calls are not recorded"
+    return (HostProblem("", what, settings.place, hint=f"{calls} until it can be"),)
 
 
 def _is_same_audit(before: AuditSettings | None, after: AuditSettings | None) -> bool:

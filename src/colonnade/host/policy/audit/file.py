@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 import socket
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
@@ -219,6 +220,16 @@ class AuditFile:
             self._close_part()
 
     # ------------------------------------------------------------ parts
+
+    def check_folder(self) -> OSError | None:
+        """Make the folder, if it is not there; returns why no file can be made in it. The first
+        file of a run is not opened for this: a process that is forked later has its own."""
+        try:
+            os.makedirs(self._folder, FOLDER_MODE, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._folder):
+                return None
+        except OSError as error:
+            return error
 
     def _next_part(self, time_ns: int) -> None:
         """Open the next file of this run. If that fails, the next lines are lost."""

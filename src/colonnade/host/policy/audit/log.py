@@ -357,6 +357,10 @@ class AuditLog:
                 log.error("an event cannot be recorded: %s", type(error).__name__, exc_info=error)
                 self._file.count_lost(1)
 
+    def check(self) -> OSError | None:
+        """Make the folder, if it is not there; returns why no file can be made in it."""
+        return self._file.check_folder()
+
     @property
     def dropped(self) -> int:
         """Events that could not be written, and that no line says yet."""

@@ -57,7 +57,9 @@ SYNONYMS: Final = {
     "groups": "claims",
     "tests": "test",
 }
-BROKEN_HINT: Final = "every call is denied until the policy is fixed"
+BROKEN_HINT: Final = (
+    "until it is fixed every call is denied, or after a reload what was in force before stays"
+)
 
 
 class PolicyTest(Struct, frozen=True, kw_only=True):
