@@ -511,21 +511,25 @@ CUTS: dict[str, Cut] = {
         "two_folders",
     ),
     "identity: modules": Cut(
-        "host/config/local_paths.py", 'if before == "-m":', "if False:", IDENTITY, "two_folders"
+        "host/config/local_paths.py",
+        'elif before == "-m":',
+        "elif False:",
+        IDENTITY,
+        "two_folders",
     ),
     "identity: programs on PATH": Cut(
         "host/config/local_paths.py",
-        "if at == 0 and not os.path.dirname(word):",
-        "if False:",
+        "name = word if os.path.dirname(word) else None",
+        "name = word",
         IDENTITY,
         "one_server_everywhere",
     ),
-    "identity: what exists": Cut(
+    "identity: how a word looks": Cut(
         "host/config/local_paths.py",
-        " and os.path.exists(path)",
-        "",
+        "for one in _names(word) if _is_program(one)",
+        "for one in _names(word) if os.path.exists(os.path.join(folder, one))",
         IDENTITY,
-        "one_server_everywhere",
+        "that_a_server_makes",
     ),
     "identity: references": Cut(
         "host/config/resolve.py",

@@ -62,13 +62,13 @@ makers = pytest.mark.parametrize("make", [from_toml, from_dict])
     [
         ["python", "shop.py"],
         ["python", "./shop.py"],
-        ["python", "market"],
+        ["python", "./market"],
         ["python", "-m", "shop"],
         ["python", "-m", "market"],
         ["python", "-m", "market.stall"],
         ["colonnade", "run", "shop.py"],
         ["colonnade", "run", "shop.py:server"],
-        ["uv", "--directory=market", "run", "server"],
+        ["uv", "--directory=./market", "run", "server"],
         ["bin/shop"],
     ],
     ids=" ".join,
@@ -86,6 +86,8 @@ def test_the_same_words_in_two_folders_are_two_servers(
     "words",
     [
         ["npx", "-y", "server"],
+        ["npx", "-y", "market"],
+        ["uvx", "server", "--db", "shop.db"],
         ["npx", "-y", "@scope/server"],
         ["uvx", "server", "https://shop.example/a:b"],
         ["python", "-m", "installed.server"],
@@ -94,12 +96,23 @@ def test_the_same_words_in_two_folders_are_two_servers(
     ],
     ids=" ".join,
 )
-def test_words_that_name_nothing_in_the_folder_are_one_server_everywhere(
+def test_words_that_look_like_no_program_of_the_folder_are_one_server_everywhere(
     projects: tuple[Path, Path], make: Any, words: list[str]
 ) -> None:
     one, other = (make(folder, words) for folder in projects)
     assert one.local_paths == ()
     assert same(one, other)
+
+
+@makers
+def test_a_file_that_a_server_makes_does_not_make_it_another_one(
+    projects: tuple[Path, Path], make: Any
+) -> None:
+    words = ["npx", "-y", "stall", "--db", "stall.db"]
+    before = make(projects[0], words)
+    for name in ("-y", "stall", "--db", "stall.db"):
+        (projects[0] / name).write_text("")
+    assert same(before, make(projects[0], words))
 
 
 def test_an_absolute_path_is_the_same_in_each_folder(projects: tuple[Path, Path]) -> None:

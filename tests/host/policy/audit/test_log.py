@@ -75,15 +75,15 @@ async def test_times_are_utc_with_nanoseconds(tmp_path: Path) -> None:
 @live
 async def test_digests_need_the_key_and_are_equal_for_equal_bytes(tmp_path: Path) -> None:
     log = opened(tmp_path)
-    for arguments in ({"pin": 1234}, {"pin": 1234}, {"pin": 1235}):
+    for arguments in ({"pin": "hush"}, {"pin": "hush"}, {"pin": "other"}):
         call(log, request(arguments))
     await log.close()
     proposed = [one["arguments"] for one in decoded(tmp_path) if one["event"] == "proposed"]
     first, second, third = (one["digest"] for one in proposed)
     assert first == second != third
-    assert first == DigestKey(KEY).digest(b'{"pin":1234}').decode()
-    assert DigestKey(b"another").digest(b'{"pin":1234}').decode() != first
-    assert b"1234" not in b"".join(lines(tmp_path))
+    assert first == DigestKey(KEY).digest(b'{"pin":"hush"}').decode()
+    assert DigestKey(b"another").digest(b'{"pin":"hush"}').decode() != first
+    assert b"hush" not in b"".join(lines(tmp_path))
     assert KEY.hex().encode() not in b"".join(lines(tmp_path))
 
 
