@@ -280,7 +280,7 @@ async def test_an_inbox_that_is_new_answers_the_forms_of_servers() -> None:
 @live
 async def test_a_call_that_waits_in_an_inbox_that_is_replaced_is_told(tmp_path: Path) -> None:
     servers, store = entries(), str(tmp_path / "inbox.db")
-    first = ApprovalSettings()
+    first = ApprovalSettings(wait_s=30.0)  # so that it ends if it is not told
     async with Host(Config(entries=servers, policy=ASK, approvals=first)) as host:
         before = inbox_of(host)
         calling = asyncio.ensure_future(host.call_tool("a__read"))
