@@ -719,30 +719,6 @@ async def test_an_open_connection_may_send_one_request_while_the_server_stops() 
 
 
 @either_loop
-async def test_the_last_request_of_a_connection_is_served_whenever_it_comes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with served_app(run=PATIENT) as s:
-        wire = await s.caller.wire()
-        await until(lambda: len(s.site._connections) == 1)
-        (connection,) = s.site._connections
-        awaits_requests = s.site._awaits_requests
-
-        def just_received() -> bool:
-            """The request has been read, and its task has not begun."""
-            if connection.awaits_request:
-                connection.data_received(discover(s.site.port))
-            return awaits_requests()
-
-        monkeypatch.setattr(s.site, "_awaits_requests", just_received)
-        stopping = asyncio.create_task(s.site.stop(60.0))
-        answer = await wire.head()
-        assert (answer.status, answer.headers["connection"]) == (200, "close")
-        assert await wire.closed()
-        await stopping
-
-
-@either_loop
 async def test_a_connection_that_sends_nothing_while_the_server_stops_is_closed() -> None:
     async with served_app(run=RunLimits(last_request_timeout_s=0.05)) as s:
         idle, unused = [await s.caller.wire() for _ in range(2)]

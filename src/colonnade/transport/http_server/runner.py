@@ -394,7 +394,6 @@ class HttpRunner:
         closes_at = min(loop.time() + self.limits.last_request_timeout_s, deadline)
         while self._awaits_requests() and loop.time() < closes_at:
             await asyncio.sleep(CLOSING_CHECK_S)
-        await asyncio.sleep(0)  # what has just been received begins, and is not refused
         self.app.draining = True
         self._shut_connections()
         await self.app.drain(max(0.0, deadline - loop.time()))
