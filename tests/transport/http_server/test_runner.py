@@ -844,7 +844,9 @@ def test_after_a_signal_new_connections_are_refused_and_what_runs_goes_on() -> N
         child.wait_until_refused()
         child.ask(other, "echo")
         last = other.getresponse()
-        assert (last.status, last.headers["connection"]) == (200, "close")
+        # 503 if it is received in the moment in which no other connection is waited for.
+        assert last.status in (200, 503)
+        assert last.headers["connection"] == "close"
         child.process.send_signal(signal.SIGTERM)
         assert connection.getresponse().status == 503
         assert child.end() == (0, "left\nreturned\n")
