@@ -248,6 +248,7 @@ class Host(HostRequests):
         return PolicyParts(GivenParts(*self._given), config, rules)
 
     async def _close_parts(self) -> None:
+        self._hide_held_definitions()
         if self._parts is not None:
             await self._parts.close()
 
@@ -267,9 +268,7 @@ class Host(HostRequests):
         if guard is None or guard.pins is None or parts is None:
             return
         pins, runtime, approvals = guard.pins, self._runtime, parts.approvals
-        if pins.held_definitions is not None:
-            pins.held_definitions.close()
-            pins.held_definitions = None
+        self._hide_held_definitions()
         if approvals is None:
             return
         from colonnade.host.policy.items import KINDS  # on use
@@ -283,7 +282,12 @@ class Host(HostRequests):
             runtime.definitions_accepted(key, None if kind == "instructions" else KINDS[kind])
 
         pins.held_definitions = HeldDefinitions(pins.pins, approvals.inbox, has_server, accepted)
-        self._exit_stack.callback(pins.held_definitions.close)
+
+    def _hide_held_definitions(self) -> None:
+        guard = self._runtime.guard
+        if guard is not None and guard.pins is not None and guard.pins.held_definitions is not None:
+            guard.pins.held_definitions.close()
+            guard.pins.held_definitions = None
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
