@@ -30,7 +30,7 @@ from colonnade.host.policy.request import Decision, ItemKind, PolicyRequest, dig
 from colonnade.host.policy.rules.conditions import HINTS, INPUT_METHODS
 from colonnade.host.policy.rules.config import PolicyReader, PolicyTest
 from colonnade.host.policy.rules.rules import FunctionRule, Policy, Rule
-from colonnade.host.servers.naming import qualified_name
+from colonnade.host.servers.naming import BETWEEN, qualified_name
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.revision import NEWEST
@@ -289,7 +289,7 @@ def explain_call(
 
 def _own_name(namespace: str, name: str) -> str:
     """The name on the server, also of a qualified name of that server."""
-    own = name.removeprefix(qualified_name(namespace, "x")[:-1])
+    own = name.partition(BETWEEN)[2]
     return own if own and qualified_name(namespace, own) == name else name
 
 
