@@ -12,6 +12,7 @@ from colonnade.client.results import ToolResult
 from colonnade.errors import ColonnadeError
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Config, Settings
+from colonnade.host.policy.guard import PolicyGuard
 from colonnade.host.policy.request import (
     Consent,
     Decision,
@@ -282,6 +283,18 @@ async def test_a_definition_that_changed_since_the_approval_is_refused() -> None
             await pay(host)
     assert refused.value.reason == "changed"
     assert server.calls == []
+
+
+@live
+async def test_other_rules_hide_at_once_what_a_caller_has_listed() -> None:
+    """A reload replaces pins, audit log and inbox before the rules; what a caller lists between the
+    two is decided by the rules before."""
+    async with Host({"shop": counted()}, policy=Policy(default="allow")) as host:
+        assert "shop__pay" in [tool.name for tool in await host.list_tools()]
+        guard = host._runtime.guard
+        assert isinstance(guard, PolicyGuard)
+        assert guard.set_rules(Policy(default="deny"))
+        assert await host.list_tools() == []
 
 
 # ---------------------------------------------------------------- audit

@@ -800,8 +800,8 @@ CUTS: dict[str, Cut] = {
         "host/policy/guard.py",
         "        self._decisions.rules = rules\n        self.forget_views()\n",
         "        self._decisions.rules = rules\n",
-        HIDDEN,
-        "reload",
+        GUARD,
+        "other_rules_hide_at_once",
     ),
     "definitions of known requests": Cut(
         "host/policy/caller_view.py",
