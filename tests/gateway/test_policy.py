@@ -119,10 +119,11 @@ async def test_a_remote_caller_is_told_the_name_of_a_rule_and_not_where_it_is_wr
         assert PLACE in result.text
 
 
+@pytest.mark.parametrize(("rule_action", "action"), [("deny", "decline"), ("ask", "cancel")])
 @pytest.mark.parametrize(("client_revision", "server_revision"), CELLS)
 @live
-async def test_a_denied_elicitation_reaches_the_client_in_no_cell(
-    client_revision: str, server_revision: str
+async def test_a_refused_elicitation_is_declined_or_cancelled_and_reaches_no_client(
+    client_revision: str, server_revision: str, rule_action: Literal["deny", "ask"], action: str
 ) -> None:
     asked: list[t.ElicitRequestParams] = []
 
@@ -130,14 +131,19 @@ async def test_a_denied_elicitation_reaches_the_client_in_no_cell(
         asked.append(params)
         return "two"
 
-    policy = Policy([Rule("deny", requests="elicitation")], default="allow")
+    policy = Policy([Rule(rule_action, requests="elicitation")], default="allow")
     async with (
         hosted(shop(), server_revision, policy) as host,
         connect(Gateway(host), revision=client_revision, on_elicit=on_elicit) as client,
     ):
         result = await client.call_tool("shop__buy")
     assert asked == []
-    assert "two" not in result.text
+    if client_revision == server_revision == REVISIONS[0]:
+        # The request is in a result of the server, so the call is what is refused.
+        assert result.is_error
+        assert ("a policy denies" if rule_action == "deny" else "no way to ask") in result.text
+    else:
+        assert result.text == action
 
 
 @pytest.mark.parametrize("audit", ["none", "optional", "required"])

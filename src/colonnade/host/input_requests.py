@@ -131,7 +131,7 @@ class InputRequestHandler:
             return result
         except Declined as declined:
             if isinstance(params, t.ElicitRequestParams):
-                return Raw(encode(t.ElicitResult(action="decline")))
+                return Raw(encode(t.ElicitResult(action=declined.action)))
             raise _refusal(str(declined) or "the user declined") from None
         except Exception as error:
             log.error(

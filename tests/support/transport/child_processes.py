@@ -15,8 +15,9 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -155,29 +156,32 @@ def alive(group: int, word: bytes = b"") -> set[int]:
 
 @contextmanager
 def nothing_left() -> Generator[None]:
-    """No process, thread or descriptor more than before."""
+    """No process, thread or descriptor more than before. What an earlier test left may go."""
     before = _held()
     yield
     for thread in threading.enumerate():
         # asyncio waits for a process in a thread, which ends a moment later.
         if thread.name.startswith("waitpid-"):
             thread.join(WAIT_S)
-    assert _held() == before
+    left = _held() - before
+    assert not left, f"left behind: {list(left.elements())}"
 
 
-def _held() -> tuple[int, list[str], list[str]]:
-    """Our descriptors of pipes and processes, our threads, and our children, dead or alive."""
-    pipes: list[str] = []
+def _held() -> Counter[str]:
+    """Our descriptors of files, pipes and processes, our threads, and our children, dead or
+    alive."""
+    held: Counter[str] = Counter()
     for name in os.listdir("/proc/self/fd"):
-        try:
-            pipes.append(os.readlink(f"/proc/self/fd/{name}"))
-        except OSError:
-            continue
-    watched = sum(one.startswith(("pipe:", "anon_inode:[pidfd]", "/")) for one in pipes)
-    children: list[str] = []
+        with suppress(OSError):
+            target = os.readlink(f"/proc/self/fd/{name}")
+            held[target] += target.startswith(("pipe:", "anon_inode:[pidfd]", "/"))
     for task in os.listdir("/proc/self/task"):
-        children += Path(f"/proc/self/task/{task}/children").read_text().split()
-    return watched, sorted(thread.name for thread in threading.enumerate()), sorted(children)
+        # A thread may end in the meantime.
+        with suppress(OSError):
+            children = Path(f"/proc/self/task/{task}/children").read_text().split()
+            held.update(f"process {child}" for child in children)
+    held.update(f"thread {thread.name}" for thread in threading.enumerate())
+    return held
 
 
 async def until(true: Callable[[], bool]) -> None:

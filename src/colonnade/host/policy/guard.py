@@ -294,8 +294,8 @@ class PolicyGuard:
         request: InputRequest,
         forward: ForwardInput,
     ) -> Raw:
-        """The result of an input request of a server, if the rules allow it. Raises `RemoteError`
-        with the code of a user's refusal otherwise."""
+        """The result of an input request of a server, if the rules allow it. Otherwise that of an
+        elicitation is `decline` or `cancel`; for sampling and roots it raises `RemoteError`."""
         return await self._input.review_input(entry, contexts, request, forward)
 
     async def review_responses(

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -98,8 +98,9 @@ class InputReview:
         forward: ForwardInput,
         last: LastCaller | None = None,
     ) -> Raw:
-        """The result of an input request of a server, if the rules allow it. Raises `RemoteError`
-        with the code of a user's refusal otherwise."""
+        """The result of an input request of a server, if the rules allow it. Otherwise that of an
+        elicitation is `decline`, or `cancel` if there is no decision; for sampling and roots, whose
+        results have no such member, it raises `RemoteError` with the code of a user's refusal."""
         input_request = self._contained(entry, input_request)
         request = self._decisions.strictest(
             [
@@ -127,6 +128,8 @@ class InputReview:
         except Refused as refused:
             steps.abandoned(refused)
             log.info("%s of server %r is refused: %s", request.method, entry.key, refused)
+            if isinstance(input_request.params, t.ElicitRequestParams):
+                return Raw(encode(t.ElicitResult(action=_action_of(refused))))
             raise RemoteError(
                 _code_of(contexts), "the request was refused by a policy of the user"
             ) from None
@@ -408,6 +411,13 @@ class InputReview:
             qualified="",
             arguments=arguments,
         )
+
+
+def _action_of(refused: Refused) -> Literal["decline", "cancel"]:
+    """The action of an elicitation that is refused: `decline` for a decision, of a rule or a
+    person, and `cancel` if there was none."""
+    is_decided = refused.reason == "rule" or isinstance(refused, DeniedByPerson)
+    return "decline" if is_decided else "cancel"
 
 
 def _code_of(contexts: tuple[RequestContext, ...]) -> int:
