@@ -161,7 +161,7 @@ def nothing_left() -> Generator[None]:
     yield
     for thread in threading.enumerate():
         # asyncio waits for a process in a thread, which ends a moment later.
-        if thread.name.startswith("waitpid-"):
+        if "waitpid-" in thread.name:
             thread.join(WAIT_S)
     left = _held() - before
     assert not left, f"left behind: {list(left.elements())}"
