@@ -171,7 +171,7 @@ CUTS: dict[str, Cut] = {
         "            if isinstance(result, t.InputRequiredResult):\n",
         "            if False:\n",
         "test_policy.py",
-        "denied_elicitation",
+        "refused_elicitation",
     ),
     "record of a relayed input request": Cut(
         REVIEW,

@@ -1,9 +1,10 @@
-"""Takes one check out of a copy of the package, and sees whether a test notices.
+"""Takes one check out of a copy of the package, and sees whether a test fails.
 
 A line that is no longer there fails, too: then look whether its check still is.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 WAIT_S = 120.0
+# What a test is selected by in an expression of `pytest -k`.
+WORDS = re.compile(r"\b(?!(?:and|or|not)\b)[\w.-]+")
 
 
 class Cut(NamedTuple):
-    """A check that is taken out: where, what, what is there instead, and who must notice."""
+    """A check that is taken out: where, what, what is there instead, and the tests that must fail."""
 
     file: str
     old: str
@@ -25,11 +28,16 @@ class Cut(NamedTuple):
 
 
 def check_fits(name: str, cut: Cut, tests: str) -> None:
-    """Fail unless the check is in its file once, and what is there instead is Python."""
+    """Fail unless the check is in its file once, what is there instead is Python, and the tests that
+    must fail have not been renamed."""
     source = (ROOT / "src" / "colonnade" / cut.file).read_text("utf-8")
     assert source.count(cut.old) == 1, f"{name}: {cut.file} has not one of {cut.old!r}"
     compile(source.replace(cut.old, cut.new), cut.file, "exec")
-    assert (ROOT / tests / cut.tests).is_file(), f"{name}: no {cut.tests}"
+    file = ROOT / tests / cut.tests
+    assert file.is_file(), f"{name}: no {cut.tests}"
+    names = f"{file} {file.read_text('utf-8')}".lower()
+    for word in WORDS.findall(cut.only.lower()):
+        assert word in names, f"{name}: -k {cut.only!r} selects no test, {cut.tests} has no {word!r}"
 
 
 def check_missed(cut: Cut, folder: Path, tests: str = "tests/auth") -> None:
@@ -48,4 +56,4 @@ def check_missed(cut: Cut, folder: Path, tests: str = "tests/auth") -> None:
         encoding="utf-8",
         timeout=WAIT_S,
     )
-    assert ran.returncode == 1, f"nobody noticed:\n{ran.stdout[-2000:]}{ran.stderr[-500:]}"
+    assert ran.returncode == 1, f"no test failed:\n{ran.stdout[-2000:]}{ran.stderr[-500:]}"
