@@ -260,8 +260,22 @@ class Client(BaseClient):
     ) -> t.ProtocolType:
         """Call a tool and return the protocol's result."""
         report = on_progress or self._on_progress or ignore_progress
-        result = await self._start_call(params, timeout_s, report, caller)
-        if not isinstance(result, CallToolResult | t.InputRequiredResult):
+        if (
+            params.task is None
+            and (caller is None or not caller.wants_task)
+            and params.name not in self._tools.required_tasks
+        ):  # as nearly all: what `_start_call` does for them, without a coroutine of its own
+            headers = self._param_headers(params, caller)
+            kind = t.CallToolResult
+            try:
+                result: t.ProtocolType = await self._ask(
+                    CALL, params, kind, timeout_s, report, headers, caller=caller
+                )
+            except ColonnadeError as error:
+                result = await self._call_again(error, params, timeout_s, report, headers, caller)
+        else:
+            result = await self._start_call(params, timeout_s, report, caller)
+        if not isinstance(result, CallToolResult) and not isinstance(result, t.InputRequiredResult):
             result = await self._follow(result, params, timeout_s, report, caller)
         return result
 

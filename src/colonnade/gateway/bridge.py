@@ -12,7 +12,7 @@ another replica is continued there.
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Literal
 
@@ -186,24 +186,35 @@ class InputBridge:
 
     # ------------------------------------------------------------ requests
 
-    async def handle(self, request: RequestContext) -> t.ProtocolType:
+    def handle(self, request: RequestContext) -> Awaitable[t.ProtocolType]:
         """The result of a request, or `input_required`. Raises what the handler of the host does,
         and `Fault` for a state that is not valid for this request."""
         exchange = request.exchange
         if not exchange.method.may_require_input:
-            return await self._host.handler(request)
+            return self._host.handler(request)
         if exchange.peer.revision.input_requests is InputRequests.AS_REQUEST:
-            relay = ForwardedInput(in_results=False, tasks=self._tasks(request))
-            try:
-                forwarded = ForwardedRequest(request, exchange, relay)
-                return await self._host.handler(forwarded)
-            except RemoteError as error:
-                return _required_of_session(error, exchange)
+            return self._forward_in_session(request)
         given = round_of(exchange.request, exchange.params)
         if given.state is None:
             # Responses without a state belong to nothing that was asked here.
-            return await self._begin(request, FIRST_ROUND, None, strip=given.responses is not None)
-        state = await self._open(given.state, exchange)
+            return self._begin(request, FIRST_ROUND, None, strip=given.responses is not None)
+        return self._continue(request, given, given.state)
+
+    async def _forward_in_session(self, request: RequestContext) -> t.ProtocolType:
+        """Forward a request of a client that is sent input requests as requests."""
+        exchange = request.exchange
+        relay = ForwardedInput(in_results=False, tasks=self._tasks(request))
+        try:
+            return await self._host.handler(ForwardedRequest(request, exchange, relay))
+        except RemoteError as error:
+            return _required_of_session(error, exchange)
+
+    async def _continue(
+        self, request: RequestContext, given: GivenRound, text: str
+    ) -> t.ProtocolType:
+        """Forward the next round of a request, by its state."""
+        exchange = request.exchange
+        state = await self._open(text, exchange)
         responses = given.responses or {}
         if state.kind == "held":
             return await self._resume(request, state, responses)
@@ -252,6 +263,8 @@ class InputBridge:
             return await self._required_by_error(error, request, round)
         finally:
             request.exchange.origin = exchange.origin
+        if not isinstance(result, t.InputRequiredResult):
+            return result
         return await self._wrap(result, request, relay, round)
 
     def _may_be_held(self, request: RequestContext, relay: ForwardedInput) -> bool:

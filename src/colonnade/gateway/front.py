@@ -9,7 +9,7 @@ of the client.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
@@ -216,13 +216,22 @@ class GatewayFront:
             log.warning("server %r is left out of lists: %s", key, failures[key])
         self._failed = frozenset(failures)
 
-    async def _call_tool(self, request: RequestContext) -> t.ProtocolType:
+    def _call_tool(self, request: RequestContext) -> Awaitable[t.ProtocolType]:
         exchange, headers = request.exchange, request.headers
         name = exchange.params.name
         if headers and exchange.peer.revision.http.routing_headers and isinstance(name, str):
-            mirrored = await self._host.param_headers(name, request)
+            mirrored = self._host.listed_param_headers(name, request)
+            if mirrored is None:
+                return self._call_unlisted_tool(request, name)
             if mirrored:
                 check_params(mirrored, headers, exchange.params.arguments)  # R0902
+        return self._bridge.handle(request)
+
+    async def _call_unlisted_tool(self, request: RequestContext, name: str) -> t.ProtocolType:
+        """Call a tool whose server has to be listed first."""
+        mirrored = await self._host.param_headers(name, request)
+        if mirrored:
+            check_params(mirrored, request.headers, request.exchange.params.arguments)  # R0902
         return await self._bridge.handle(request)
 
     # ------------------------------------------------------------ own methods

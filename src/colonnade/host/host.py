@@ -381,6 +381,13 @@ class Host(HostRequests):
         view = self._runtime.view_of(caller)
         return self._runtime.generation.tool(name, caller, view)
 
+    def listed_param_headers(
+        self, name: str, request: RequestContext
+    ) -> "tuple[ParamHeader, ...] | None":
+        """`param_headers` without a wait: None if the server of the tool has to be listed first."""
+        view = self._runtime.view(request)
+        return self._runtime.generation.listed_param_headers(name, request.principal, view)
+
     async def param_headers(self, name: str, request: RequestContext) -> "tuple[ParamHeader, ...]":
         """The arguments of a tool that are mirrored in HTTP headers, by its qualified name or an
         alias, for the caller of a request; its server is listed if it was not. Empty for a tool

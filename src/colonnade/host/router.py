@@ -398,14 +398,15 @@ class HostRouter:
         server = generation.server_for("tools", name, caller, view)
         server.hold()
         try:
-            own = generation.listed_name("tools", name, server, caller, view)
+            listings = server.listings(caller)
+            own = generation.listed_name("tools", name, server, listings, view)
             if own is None:
                 own = await generation.fetch_name("tools", name, server, caller, view)
+                listings = server.listings(caller)  # others, once it is known that they differ
             meta = forwarded_meta(head.meta) if head.meta else None
             forwarded = t.CallToolRequestParams(name=own, arguments=arguments, meta=meta)
             if given is not None:
                 forwarded = _with_round(forwarded, given, context)
-            listings = server.listings(caller)
             call = None
             if options is None:
                 find = partial(listings.tool, own)
@@ -555,7 +556,7 @@ class HostRouter:
             return server, tool
         server.hold()
         try:
-            own = generation.listed_name("tools", tool, server, caller, view)
+            own = generation.listed_name("tools", tool, server, server.listings(caller), view)
             if own is None:
                 own = await generation.fetch_name("tools", tool, server, caller, view)
         finally:
@@ -590,7 +591,7 @@ class HostRouter:
         self, generation: Generation, name: str, server: HostedServer, request: RequestContext
     ) -> str:
         caller, view = request.exchange.principal, self._view(request)
-        own = generation.listed_name("prompts", name, server, caller, view)
+        own = generation.listed_name("prompts", name, server, server.listings(caller), view)
         if own is not None:
             return own
         return await generation.fetch_name("prompts", name, server, caller, view)

@@ -268,7 +268,7 @@ class HostRuntime:
         view, server = self.view_of(caller), self.generation.servers.get(key)
         if view is None or server is None:
             return True
-        own = self.generation.listed_name("tools", tool, server, caller)
+        own = self.generation.listed_name("tools", tool, server, server.listings(caller))
         own = own or server.plain_name(tool) or tool
         return view.shows_server(server) and view.shows_item(server, "tools", own)
 

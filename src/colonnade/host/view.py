@@ -134,6 +134,13 @@ class HostView:
         """See `Host.expire_lists`."""
         return server in self._keys and self._runtime.expire_lists(server, caller, kinds)
 
+    def listed_param_headers(
+        self, name: str, request: RequestContext
+    ) -> "tuple[ParamHeader, ...] | None":
+        """See `Host.listed_param_headers`."""
+        view = self._runtime.view(request)
+        return self._generation().listed_param_headers(name, request.principal, view)
+
     async def param_headers(self, name: str, request: RequestContext) -> "tuple[ParamHeader, ...]":
         """See `Host.param_headers`."""
         view = self._runtime.view(request)

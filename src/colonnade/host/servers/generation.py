@@ -620,7 +620,7 @@ class Generation:
     ) -> bool:
         if not view.shows_server(server):
             return False
-        return self.listed_name(kind, name, server, caller, view) is not None
+        return self.listed_name(kind, name, server, server.listings(caller), view) is not None
 
     def tool(self, name: str, caller: str, view: ListView | None = None) -> HostTool | None:
         """The tool of this name or alias, if it has been listed for this caller."""
@@ -631,6 +631,19 @@ class Generation:
         listed = _content(server, server.listings(caller).tools, "tools", view)
         found = listed.find(name) if listed is not None else None
         return listed.hosted.get(found.name) if listed is not None and found is not None else None
+
+    def listed_param_headers(
+        self, name: str, caller: str, view: "ListView | None" = None
+    ) -> "tuple[ParamHeader, ...] | None":
+        """The arguments of a tool that are mirrored in headers; empty for a tool that there is not,
+        None if its server has to be listed first."""
+        try:
+            server = self.server_for("tools", name, caller, view)
+        except Fault:
+            return ()
+        listed = _content(server, server.listings(caller).tools, "tools", view)
+        found = listed.find(name) if listed is not None else None
+        return listed.param_headers(found.name) if listed is not None and found is not None else None
 
     async def param_headers(
         self, name: str, caller: str, view: "ListView | None" = None
@@ -661,11 +674,11 @@ class Generation:
         kind: Nameable,
         name: str,
         server: HostedServer,
-        caller: str,
+        listings: ServerListings,
         view: ListView | None = None,
     ) -> str | None:
-        """The name on the server, if the item has been listed."""
-        listed = _content(server, server.listings(caller).by_kind[kind], kind, view)
+        """The name on the server, if the item is in these lists of it."""
+        listed = _content(server, listings.by_kind[kind], kind, view)
         found = listed.find(name) if listed is not None else None
         return found.own if found is not None else None
 

@@ -670,16 +670,17 @@ class SessionCall:
             _validated_headers(self.context),
         )
         report = None if on_progress is None else self._queued(on_progress)
-
-        def send(params: t.RequestParams) -> Awaitable[t.ProtocolType]:
-            return client.forward(method, params, timeout_s, report, caller)
-
         try:
-            result = await send(params)
-            if relay is not None and isinstance(result, t.InputRequiredResult):
-                result = await self._relay(result, relay, params, send)
-            elif relay is not None and isinstance(result, t.ExtGetTaskResult):
-                result = await self._relay_state(result)
+            result = await client.forward(method, params, timeout_s, report, caller)
+            if relay is not None:
+                if isinstance(result, t.InputRequiredResult):
+
+                    def send(params: t.RequestParams) -> Awaitable[t.ProtocolType]:
+                        return client.forward(method, params, timeout_s, report, caller)
+
+                    result = await self._relay(result, relay, params, send)
+                elif isinstance(result, t.ExtGetTaskResult):
+                    result = await self._relay_state(result)
         except ChannelError as error:
             self.session.on(SessionEvent.RESPONSE_MISSING)
             if self.session.served_several:

@@ -461,23 +461,36 @@ class ServerSupervisor:
         to a new session if the connection was lost and repeating the request is safe.
         `before_send` is called with each session that it is about to be sent on, and may raise."""
 
-        def send(call: SessionCall) -> Awaitable[t.ProtocolType]:
-            return call.request(
-                method,
-                params,
-                timeout_s=timeout_s,
-                on_progress=on_progress,
-                wants_task=wants_task,
-                on_task=on_task,
-                origin=origin,
-            )
-
-        try:
-            return await self._run(context, send, before_send)
-        except ConnectionLost as error:
-            if self.draining or not may_repeat(method, error):
+        is_again = False
+        while True:
+            call: SessionCall | None = None
+            error: BaseException | None = None
+            try:
+                call = self._acquire_open(context) or await self._acquire(context)
+                if before_send is not None and (pending := before_send(call)) is not None:
+                    await pending
+                return await call.request(
+                    method,
+                    params,
+                    timeout_s=timeout_s,
+                    on_progress=on_progress,
+                    wants_task=wants_task,
+                    on_task=on_task,
+                    origin=origin,
+                )
+            except ConnectionLost as lost:
+                error = lost
+                if is_again or self.draining or not may_repeat(method, lost):
+                    raise
+            except BaseException as caught:
+                error = caught
                 raise
-        return await self._run(context, send, before_send)
+            finally:
+                if call is not None:
+                    self._release(call, error)
+                    if call.has_callbacks:
+                        await call.end()
+            is_again = True
 
     async def run_read_only(
         self, request: RequestContext, work: Callable[[SessionCall], Awaitable[T]]
@@ -498,25 +511,21 @@ class ServerSupervisor:
             raise
 
     async def _run(
-        self,
-        request: RequestContext,
-        work: Callable[[SessionCall], Awaitable[T]],
-        before_send: BeforeSend | None = None,
+        self, request: RequestContext, work: Callable[[SessionCall], Awaitable[T]]
     ) -> T:
-        """Do some work with a session, as `acquire` gives one, after the check of it."""
-        call = await self._acquire(request)
-        error: BaseException | None = None
-        try:
-            if before_send is not None and (pending := before_send(call)) is not None:
-                await pending
+        """Do some work with a session, as `acquire` gives one."""
+        async with self.acquire(request) as call:
             return await work(call)
-        except BaseException as caught:
-            error = caught
-            raise
-        finally:
-            self._release(call, error)
-            if call.has_callbacks:
-                await call.end()
+
+    def _acquire_open(self, request: RequestContext) -> SessionCall | None:
+        """What `_acquire` returns, for most calls: there is a session for all callers."""
+        session = self._sessions.common()
+        if session is None or session.home is not None or self.draining:
+            return None
+        caller = self._callers.key_of(request)
+        if not session.is_shared:
+            session.caller = caller.principal
+        return session.add_call(request, caller, lists=reads_list(request))
 
     async def _acquire(self, request: RequestContext) -> SessionCall:
         if self.draining:

@@ -82,9 +82,10 @@ class RequestTimeouts:
     """The deadlines of all requests of one conversation, on one timer: nearly all of them end
     before it fires, and a timer for each would take longer than the rest of its timeout."""
 
-    __slots__ = ("_fires_at", "_running", "_timer")
+    __slots__ = ("_fires_at", "_running", "_timer", "loop")
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
         self._running: dict[RequestTimeout, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._fires_at = 0.0
@@ -104,11 +105,11 @@ class RequestTimeouts:
                 return
             self._timer.cancel()
         self._fires_at = when
-        self._timer = asyncio.get_running_loop().call_at(when, self._fire)
+        self._timer = self.loop.call_at(when, self._fire)
 
     def _fire(self) -> None:
         self._timer = None
-        now, later = _now() + ROUNDING_S, list[float]()
+        now, later = self.loop.time() + ROUNDING_S, list[float]()
         for timeout in list(self._running):
             when = timeout.when()
             if when is not None and when <= now:
@@ -137,7 +138,7 @@ class RequestTimeout:
         self._expired = False
 
     def __enter__(self) -> "RequestTimeout":
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._all.loop)
         assert task is not None
         self._task: asyncio.Task[Any] = task
         self._cancelling = task.cancelling()
@@ -312,7 +313,9 @@ class HttpConversation:
         self._had_stream = False
         self._session_lost = False
         self._calls: dict[RequestId, PendingRequest] = {}
-        self._timeouts = RequestTimeouts()
+        # Kept, since to get the running loop takes a system call in some versions of Python.
+        self._loop = asyncio.get_running_loop()
+        self._timeouts = RequestTimeouts(self._loop)
         self._exchanges: dict[Exchange, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._best_effort_posts: set[asyncio.Task[Any]] = set()
@@ -337,7 +340,7 @@ class HttpConversation:
 
     # ------------------------------------------------------------ requests
 
-    async def request(
+    def request(
         self,
         method: str,
         params: RequestParams,
@@ -349,7 +352,7 @@ class HttpConversation:
         declared: InputCapabilities | None = None,
         owner: InputResponder | None = None,
         on_members: OnMembers | None = None,
-    ) -> Raw:
+    ) -> Coroutine[Any, Any, Raw]:
         """Send a request and wait for its raw result, in this task."""
         lines = self._headers(method, params, probing)
         if headers:
@@ -357,7 +360,7 @@ class HttpConversation:
         progress = on_progress is not None
         call, data = self._open(method, params, timeout_s, progress, probing, declared)
         call.on_progress, call.owner, call.on_members = on_progress, owner, on_members
-        return await self._wait(call, data, lines)
+        return self._wait(call, data, lines)
 
     def _open(
         self,
@@ -373,7 +376,7 @@ class HttpConversation:
         id, data = self.link.request(
             method,
             params,
-            now=_now(),
+            now=self._loop.time(),
             timeout_s=timeout_s,
             max_s=max(MAX_S, timeout_s),
             progress=progress,
@@ -591,7 +594,7 @@ class HttpConversation:
             with contextlib.suppress(ColonnadeError):  # initialize cannot be cancelled
                 self.link.cancel(call.id)
             return
-        self._handle_events(self.link.take(frame, _now()), call)
+        self._handle_events(self.link.take(frame, self._loop.time()), call)
         if call.on_members is not None and isinstance(frame, ResultResponse) and frame.members:
             call.on_members(frame.result, frame.members)
 

@@ -62,6 +62,8 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, pool: ConnectionPool, origin: Origin) -> None:
         self.origin = origin
+        # Kept, since to get the running loop takes a system call in some versions of Python.
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
         self.response: ClientResponse | None = None
         self.lost: ColonnadeError | None = None
@@ -446,7 +448,7 @@ class ClientResponse:
         try:
             while not self.status and not self._over:
                 # As `_wait`, without a coroutine of its own: each request waits here.
-                self._waiter = asyncio.get_running_loop().create_future()
+                self._waiter = self._connection.loop.create_future()
                 await self._waiter
             self._waiter = None
         except BaseException:
@@ -635,10 +637,10 @@ class HttpPool:
     def _take(self, origin: Origin) -> ClientConnection | None:
         """An idle connection that is still usable."""
         idle = self._idle.get(origin)
-        now = asyncio.get_running_loop().time()
         while idle:
             connection = idle.pop()
-            fresh = connection.reusable and now - connection.used_at < self._idle_s
+            idle_s = connection.loop.time() - connection.used_at
+            fresh = connection.reusable and idle_s < self._idle_s
             if fresh and connection.is_quiet:
                 return connection
             connection.abort(ConnectionLost("it was idle"))
@@ -658,7 +660,7 @@ class HttpPool:
             self._forget_empty(connection.origin)
             connection.abort(ConnectionLost("it is not needed"))
             return
-        loop = asyncio.get_running_loop()
+        loop = connection.loop
         connection.used_at = loop.time()
         idle.append(connection)
         if self._reaper_timer is None:
