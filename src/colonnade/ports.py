@@ -9,6 +9,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Coroutine,
     Hashable,
     Iterable,
     Mapping,
@@ -401,7 +402,7 @@ class Conversation(Protocol):
         """How the server is connected."""
         ...
 
-    async def request(
+    def request(
         self,
         method: str,
         params: RequestParams,
@@ -413,7 +414,7 @@ class Conversation(Protocol):
         declared: "InputCapabilities | None" = None,
         owner: "InputResponder | None" = None,
         on_members: OnMembers | None = None,
-    ) -> Raw:
+    ) -> Coroutine[Any, Any, Raw]:
         """Send a request and wait for its raw result; cancelling the call cancels the request.
 
         Each progress notification is passed to `on_progress` and restarts the timeout; `headers`

@@ -156,7 +156,7 @@ CUTS: dict[str, Cut] = {
         "may_not_know_the_roots",
     ),
     "policy of changed roots": Cut(
-        SESSION,
+        "host/servers/session_input.py",
         "raw = await self._review_roots((), request, ask, self.last_caller)",
         "raw = await ask(request)",
         ROOTS,
@@ -247,7 +247,7 @@ CUTS: dict[str, Cut] = {
         "with_a_handshake",
     ),
     "progress token of another hop": Cut(
-        "host/servers/session.py",
+        "host/servers/session_input.py",
         "passed = forwardable_meta(meta)",
         "passed = dict(meta)",
         "test_input_meta.py",
@@ -333,7 +333,7 @@ CUTS: dict[str, Cut] = {
         "remembered_are_limited",
     ),
     "roots of another caller": Cut(
-        "host/servers/session.py",
+        "host/servers/session_input.py",
         "return self._last_roots if principals <= {self._last_principal} else []",
         "return self._last_roots",
         ATTACKS,

@@ -309,14 +309,14 @@ CUTS: dict[str, Cut] = {
         "settings_of_a_server",
     ),
     "rules of the caller whose roots have changed": Cut(
-        SESSION,
+        "host/servers/session_input.py",
         "self._review_roots((), request, ask, self.last_caller)",
         "self._review_roots((), request, ask, None)",
         "test_roots_changed.py",
         "of_one_caller_denies_them_after",
     ),
     "rules of the caller of configured roots": Cut(
-        SESSION,
+        "host/servers/session_input.py",
         "self._review_roots(contexts, request, forward, self.last_caller)",
         "self._review_roots(contexts, request, forward, None)",
         "test_roots_changed.py",
@@ -330,14 +330,14 @@ CUTS: dict[str, Cut] = {
         "unless_the_settings_say_so",
     ),
     "rate of sampling": Cut(
-        SESSION,
+        "host/servers/session_input.py",
         "self._rates.check(principal, asyncio.get_running_loop().time())",
         "pass",
         APART,
         "counted_for_each_principal",
     ),
     "rate of each principal": Cut(
-        SESSION,
+        "host/servers/session_input.py",
         "self._rates.check(principal, asyncio.get_running_loop().time())",
         "self._rates.check('', asyncio.get_running_loop().time())",
         APART,

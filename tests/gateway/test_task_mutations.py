@@ -151,14 +151,14 @@ CUTS: dict[str, Cut] = {
     ),
     # input requests
     "related task of an input request": Cut(
-        SESSION,
+        "host/servers/session_input.py",
         "return await self.for_calls(_with_task(request, known), calls)",
         "return await self.for_calls(request, calls)",
         TESTS,
         "input_requests_of_a_task_cross",
     ),
     "input request of another task": Cut(
-        SESSION,
+        "host/servers/session_input.py",
         "own = tuple(call for call in asked if task_of(call.context) == task)",
         "own = tuple(asked)",
         TESTS,

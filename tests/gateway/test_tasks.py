@@ -20,7 +20,7 @@ from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
 from colonnade.host.router import LocalRequestContext, local_exchange
 from colonnade.host.servers.callers import SamplingRates
-from colonnade.host.servers.session import SessionInputRequests, send_to_latest_call
+from colonnade.host.servers.session_input import SessionInputRequests, send_to_latest_call
 from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import NO_INPUT

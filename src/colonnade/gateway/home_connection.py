@@ -28,7 +28,7 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.host.servers.homes import HomeLost, StateLost
-from colonnade.host.servers.session import CALLER_LOST
+from colonnade.host.servers.session_input import CALLER_LOST
 from colonnade.ports import (
     ClientTransport,
     ConnectionEvents,

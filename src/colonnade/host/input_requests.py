@@ -24,7 +24,7 @@ from msgspec import Raw
 
 from colonnade.client.input_callbacks import elicit_result, sampling_result
 from colonnade.errors import Declined, Fault, FaultKind, LocalProtocolError, RemoteError
-from colonnade.host.servers.session import SendInputRequest, may_be_asked
+from colonnade.host.servers.session_input import SendInputRequest, may_be_asked
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import (

@@ -10,7 +10,7 @@ import asyncio
 import time
 from asyncio import Future
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Protocol, TypeVar, cast
 
@@ -116,7 +116,7 @@ class ClientRecorder:
 class ConversationRequest(Protocol):
     """`Conversation.request`."""
 
-    async def __call__(
+    def __call__(
         self,
         method: str,
         params: t.RequestParams,
@@ -128,7 +128,7 @@ class ConversationRequest(Protocol):
         declared: InputCapabilities | None = None,
         owner: InputResponder | None = None,
         on_members: OnMembers | None = None,
-    ) -> Raw: ...
+    ) -> Coroutine[Any, Any, Raw]: ...
 
 
 class RecordedConversation:

@@ -616,7 +616,7 @@ CUTS: dict[str, Cut] = {
         "rules_decide_on_what_servers_ask",
     ),
     "roots": Cut(
-        "host/servers/session.py",
+        "host/servers/session_input.py",
         "        if self._review_roots is None:\n            return await super()",
         "        if True:\n            return await super()",
         GUARD,

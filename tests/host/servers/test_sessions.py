@@ -12,7 +12,7 @@ from msgspec import Raw
 from colonnade import Context, Server
 from colonnade.client.input_callbacks import MAX_SAMPLES
 from colonnade.errors import CannotConnect, ChannelError, ConnectionLost, TimedOut
-from colonnade.host.servers.session import send_to_latest_call
+from colonnade.host.servers.session_input import send_to_latest_call
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputRequest, InputRequestKind

@@ -37,7 +37,9 @@ def check_fits(name: str, cut: Cut, tests: str) -> None:
     assert file.is_file(), f"{name}: no {cut.tests}"
     names = f"{file} {file.read_text('utf-8')}".lower()
     for word in WORDS.findall(cut.only.lower()):
-        assert word in names, f"{name}: -k {cut.only!r} selects no test, {cut.tests} has no {word!r}"
+        assert word in names, (
+            f"{name}: -k {cut.only!r} selects no test, {cut.tests} has no {word!r}"
+        )
 
 
 def check_missed(cut: Cut, folder: Path, tests: str = "tests/auth") -> None:

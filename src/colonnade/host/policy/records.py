@@ -119,7 +119,9 @@ class RequestRecords:
         if kind is not None and isinstance(name, str):
             listed, caller = NAMEABLE[kind], exchange.principal
             server = generation.server_for(listed, name, caller)
-            own = generation.listed_name(listed, name, server, server.listings(caller)) or server.plain_name(name)
+            own = generation.listed_name(
+                listed, name, server, server.listings(caller)
+            ) or server.plain_name(name)
             if own is None:
                 return []
             return [(server, named_item(method, kind, own, server, arguments))]

@@ -643,7 +643,9 @@ class Generation:
             return ()
         listed = _content(server, server.listings(caller).tools, "tools", view)
         found = listed.find(name) if listed is not None else None
-        return listed.param_headers(found.name) if listed is not None and found is not None else None
+        return (
+            listed.param_headers(found.name) if listed is not None and found is not None else None
+        )
 
     async def param_headers(
         self, name: str, caller: str, view: "ListView | None" = None

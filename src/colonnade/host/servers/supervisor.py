@@ -51,8 +51,6 @@ from colonnade.host.servers.session import (
     HostedSession,
     Isolation,
     OnTask,
-    ReviewRoots,
-    SendInputRequest,
     SessionCall,
     SessionEvent,
     SessionState,
@@ -61,8 +59,8 @@ from colonnade.host.servers.session import (
     StderrBuffer,
     reads_list,
     remove_output,
-    send_to_latest_call,
 )
+from colonnade.host.servers.session_input import ReviewRoots, SendInputRequest, send_to_latest_call
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputCapabilities, InputRequestKind
@@ -510,9 +508,7 @@ class ServerSupervisor:
                 remove_output(error)
             raise
 
-    async def _run(
-        self, request: RequestContext, work: Callable[[SessionCall], Awaitable[T]]
-    ) -> T:
+    async def _run(self, request: RequestContext, work: Callable[[SessionCall], Awaitable[T]]) -> T:
         """Do some work with a session, as `acquire` gives one."""
         async with self.acquire(request) as call:
             return await work(call)
