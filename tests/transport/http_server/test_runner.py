@@ -27,7 +27,7 @@ from colonnade.transport.http_server.runner import (
     listening,
 )
 from http_client import BOTH, META, Caller, Wire, written
-from http_service import FakeService
+from http_service import FakeService, Marks
 from live import Records, live, served_app, until
 from replicas.shared_store import SharedStore
 from scripted_http_server import either_loop
@@ -768,6 +768,27 @@ async def test_a_request_that_has_arrived_when_the_time_for_it_is_over_is_served
         assert await wire.closed()
         wire.close()
         await stopping
+
+
+@live
+async def test_a_drain_waits_for_a_request_whose_credentials_are_being_verified() -> None:
+    marks = Marks()
+
+    async def verify(headers: object) -> str:
+        marks.mark("asked")
+        await marks.reached("verified")
+        return "alice"
+
+    async with served_app(verify=verify) as s:
+        wire = await s.caller.wire()
+        await wire.send(discover(s.site.port))
+        await marks.reached("asked")
+        draining = asyncio.create_task(s.app.drain(3600))
+        await asyncio.sleep(0)
+        assert not draining.done()
+        marks.mark("verified")
+        assert (await wire.head()).status == 200
+        await draining
 
 
 @either_loop
