@@ -190,6 +190,8 @@ class HttpApp:
         self._metadata = METADATA_PATH + path.rstrip("/")
         self.limits = limits
         self.reaper: RequestReaper = RequestReaper()
+        # Requests that have come, and are handled once their credentials are verified.
+        self._in_authentication: set[IncomingRequest] = set()
         self._buffered_bodies = BufferedBodies()
         self.draining: bool = False
         # Whether SIGTERM and SIGINT are handled here; our own server handles them itself.
@@ -397,7 +399,11 @@ class HttpApp:
             if self.reaper.count >= self.limits.max_concurrent_requests:
                 raise overload("too many requests at once; try again later")
             if self.is_guarded and not gate.public:
-                await self._authenticate(request, scope, gate)
+                self._in_authentication.add(request)
+                try:
+                    await self._authenticate(request, scope, gate)
+                finally:
+                    self._in_authentication.discard(request)
             if self._identity is None:
                 await self._on_demand.started()
         except (Fault, AuthError) as refused:
@@ -827,7 +833,7 @@ class HttpApp:
         await _settled(self._running(), ENDING_S)
 
     def _running(self) -> set[asyncio.Future[Any]]:
-        handled = (incoming.handled() for incoming in self.reaper)
+        handled = (incoming.handled() for incoming in [*self.reaper, *self._in_authentication])
         return {one for one in handled if one is not None} | self._sessions.shared.tasks
 
     async def stop(self) -> None:

@@ -94,6 +94,9 @@ HURRIED_FLUSH_S = 0.2
 CLOSING_CHECK_S = 0.01
 # Iterations of the loop until asyncio has made a protocol for each connection that it accepted.
 ACCEPTING_TURNS = 4
+# Iterations of the loop until connections have read what the kernel has received: the next one asks
+# for it, and calls them after those who wait for that iteration. One more where reads are futures.
+READING_TURNS = 3
 # After the second signal: four times what the application gives to handlers that do not stop
 # (`ENDING_S`, twice for the drain and twice for the end), and two seconds for the lifespan.
 HURRY_S = 6.0
@@ -394,8 +397,12 @@ class HttpRunner:
         closes_at = min(loop.time() + self.limits.last_request_timeout_s, deadline)
         while self._awaits_requests() and loop.time() < closes_at:
             await asyncio.sleep(CLOSING_CHECK_S)
-        self.app.draining = True
+        await _turn(READING_TURNS)
         self._shut_connections()
+        # Nothing more is received. The tasks of the last requests begin before `draining`, with
+        # which they would be refused, and `drain` does not wait for one that has not begun.
+        await _turn(1)
+        self.app.draining = True
         await self.app.drain(max(0.0, deadline - loop.time()))
 
     async def _accept_backlog(self) -> None:
@@ -414,8 +421,7 @@ class HttpRunner:
             loop.create_task(loop.connect_accepted_socket(self._connect, one, ssl=self._tls))
             for one in accepted
         ]
-        for _ in range(ACCEPTING_TURNS):
-            await asyncio.sleep(0)
+        await _turn(ACCEPTING_TURNS)
         for task in connecting:
             task.add_done_callback(_ignore_failure)
 
@@ -454,6 +460,12 @@ class HttpRunner:
         deadline = asyncio.get_running_loop().time() + timeout_s
         while self._connections and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(CLOSING_CHECK_S)
+
+
+async def _turn(iterations: int) -> None:
+    """Let the loop run so often."""
+    for _ in range(iterations):
+        await asyncio.sleep(0)
 
 
 def _ignore_failure(connecting: "asyncio.Task[Any]") -> None:
