@@ -514,14 +514,16 @@ class ServerSupervisor:
             return await work(call)
 
     def _acquire_open(self, request: RequestContext) -> SessionCall | None:
-        """What `_acquire` returns, for most calls: there is a session for all callers."""
-        session = self._sessions.common()
-        if session is None or session.home is not None or self.draining:
+        """What `_acquire` returns, for most calls: the caller has a session."""
+        if self.draining:
             return None
-        caller = self._callers.key_of(request)
+        caller, lists = self._callers.key_of(request), reads_list(request)
+        session = self._available(caller, lists)
+        if session is None or session.home is not None:
+            return None
         if not session.is_shared:
             session.caller = caller.principal
-        return session.add_call(request, caller, lists=reads_list(request))
+        return session.add_call(request, caller, lists=lists)
 
     async def _acquire(self, request: RequestContext) -> SessionCall:
         if self.draining:
