@@ -285,6 +285,39 @@ async def test_a_form_that_is_asked_about_is_shown_once_if_the_inbox_answers_it(
     assert answered["action"] == ("allow" if accepted else "deny")
 
 
+@pytest.mark.parametrize("revision", [OLD, NEW])
+@live
+async def test_a_form_that_a_remembered_decision_denies_is_declined(revision: str) -> None:
+    asked = list[str]()
+
+    def ask(item: InboxItem) -> InboxAnswer:
+        asked.append(item.kind)
+        return InboxAnswer(action="decline", remember="session")
+
+    async def answer(request: HostInputRequest) -> object:
+        raise AssertionError("it is denied")
+
+    entry = entry_of("desk", Desk(), Settings(revision=revision))
+    policy, inbox = Policy([Rule("ask", requests="elicitation"), Rule("allow")]), Inbox(on_item=ask)
+    async with Host({"desk": entry}, policy=policy, inbox=inbox, on_input_request=answer) as host:
+        texts = [(await host.call_tool("desk__book")).text for _ in range(2)]
+    assert asked == ["approval"]
+    assert "declined" in texts[0]
+    assert texts[1] == texts[0]
+
+
+@live
+async def test_a_form_that_nobody_can_answer_is_cancelled_and_recorded_so(tmp_path: Path) -> None:
+    policy = Policy([Rule("ask", requests="elicitation"), Rule("allow")])
+    async with Host(
+        {"desk": Desk()}, policy=policy, inbox=Inbox(), audit=AuditLog(tmp_path)
+    ) as host:
+        assert "cancelled" in (await host.call_tool("desk__book")).text
+    text = "".join(one.read_text() for one in tmp_path.glob("*.jsonl"))
+    assert '"event":"answered"' not in text
+    assert '"event":"unanswered"' in text
+
+
 @live
 async def test_an_approval_does_not_fit_other_meta_that_the_server_would_get() -> None:
     desk, inbox = Desk(), Inbox(wait_s=0)
