@@ -30,7 +30,7 @@ from colonnade.host.policy.approvals.inbox import (
     new_item,
     new_key,
 )
-from colonnade.host.policy.approvals.remembered import RememberedRules
+from colonnade.host.policy.approvals.remembered import RememberedRule, RememberedRules
 from colonnade.host.policy.request import (
     REMEMBERED,
     Consent,
@@ -118,9 +118,12 @@ class Approvals:
                 )
             elif scope:
                 try:
-                    self.remembered.add(item, scope)
+                    self.remembered_as(self.remembered.add(item, scope))
                 except Refused as refused:
                     log.warning("the answer to %s holds for this call only: %s", item.id, refused)
+
+    def remembered_as(self, rule: RememberedRule) -> None:
+        """An answer is remembered as this rule: for terminals, which show it."""
 
     # ------------------------------------------------------------ requests of callers
 
