@@ -148,7 +148,7 @@ def last(tmp_path: Path, *words: str) -> str:
 
 
 def test_explain_takes_arguments_callers_claims_hints_and_kinds(tmp_path: Path) -> None:
-    write(tmp_path)
+    write(tmp_path, f"{POLICY}\n[approvals]\n")
     asks = "ask: colonnade.toml:11; a person is asked"
     assert last(tmp_path, "write", "path=/srv/a", "size:=3") == asks
     assert last(tmp_path, "write", "path=/srv/a", "size:=30").startswith("deny: colonnade.toml:31")
@@ -222,6 +222,12 @@ def remember(folder: Path, **more: Any) -> RememberedRule:
     return rule
 
 
+NO_APPROVALS = (
+    "  there is no [approvals] in it: without Host(inbox=…), or a terminal of colonnade chat, the "
+    "call is refused\n"
+)
+
+
 def explained(folder: Path, *words: str) -> str:
     typed = words or ("path=/srv/a", "size:=3")
     code, shown, errors = run(folder, "explain", "colonnade.toml", "files", "write", *typed)
@@ -233,7 +239,9 @@ def test_explain_shows_the_remembered_decision_that_answers_and_how_it_is_remove
     tmp_path: Path,
 ) -> None:
     write(tmp_path)
-    assert explained(tmp_path).endswith("ask: colonnade.toml:11; a person is asked\n")
+    assert explained(tmp_path).endswith(
+        "ask: colonnade.toml:11; a person is asked\n" + NO_APPROVALS
+    )
     remember(tmp_path)
     assert explained(tmp_path).endswith(
         "ask: colonnade.toml:11; a remembered decision answers, so the call is sent\n"
@@ -251,7 +259,7 @@ def test_explain_shows_the_remembered_decision_that_answers_and_how_it_is_remove
     assert json.loads(shown)["remembered"]["id"] == "5f2a91c0"
     run(tmp_path, "forget", "5f2a91c0")
     run(tmp_path, "forget", "4f2a91c0")
-    assert explained(tmp_path).endswith("a person is asked\n")
+    assert explained(tmp_path).endswith("a person is asked\n" + NO_APPROVALS)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +279,16 @@ def test_explain_does_not_show_a_remembered_decision_of_another_call(
 ) -> None:
     write(tmp_path)
     remember(tmp_path, **other)
-    assert explained(tmp_path).endswith("a person is asked\n")
+    assert explained(tmp_path).endswith("a person is asked\n" + NO_APPROVALS)
+
+
+def test_explain_says_if_there_is_no_way_to_ask(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert explained(tmp_path).endswith(NO_APPROVALS)
+    write(tmp_path, f"{POLICY}\n[approvals]\n")
+    assert explained(tmp_path).endswith("ask: colonnade.toml:11; a person is asked\n")
+    write(tmp_path, POLICY.replace('action = "ask"', 'action = "deny"'))
+    assert "[approvals]" not in explained(tmp_path)
 
 
 def test_explain_shows_no_remembered_decision_where_a_rule_denies(tmp_path: Path) -> None:

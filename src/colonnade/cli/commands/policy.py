@@ -56,6 +56,11 @@ _METHODS: Final[Mapping[str, str]] = {
     "resource": "resources/read",
     **INPUT_METHODS,
 }
+# Of a file whose rules ask, and which says nothing of where.
+NO_APPROVALS: Final = (
+    "  there is no [approvals] in it: without Host(inbox=…), or a terminal of colonnade chat, the "
+    "call is refused"
+)
 
 
 @click.group(epilog="Example: colonnade policy explain colonnade.toml files write path=/etc/hosts")
@@ -335,6 +340,8 @@ def _show_explanation(found: PolicyFile, request: PolicyRequest, *, as_json: boo
     terminal.write(f"{clean(sentence)}\n")
     if remembered is not None:
         terminal.write(said_of(remembered))
+    elif decision.action == "ask" and found.config.approvals is None:
+        terminal.write(f"{NO_APPROVALS}\n")
 
 
 def _sentence(

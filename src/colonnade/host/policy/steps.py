@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Generator
 from contextlib import contextmanager, suppress
+from typing import Final
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -30,6 +31,12 @@ log: logging.Logger = logging.getLogger("colonnade.host")
 
 
 # ---------------------------------------------------------------- refusals
+
+# What to do where there is no way to ask.
+ADD_APPROVER: Final = (
+    "add [approvals] with socket = true to colonnade.toml and answer in "
+    '"colonnade inbox", pass Host(inbox=…)'
+)
 
 
 class HiddenNow(Refused):
@@ -55,14 +62,10 @@ def no_approver(steps: "RequestSteps", decision: Decision) -> Refused:
     is recorded."""
     request = steps.request
     what, why = request.qualified or request.method, "and there is no way to ask for one"
-    hint = (
-        "add [approvals] with socket = true to colonnade.toml and answer in "
-        '"colonnade inbox", pass Host(inbox=…), or allow it with a rule'
-    )
     refused = Refused(
         f"{what!r} needs an approval ({decision.rule}), {why}",
         server=request.server,
-        hint=hint,
+        hint=f"{ADD_APPROVER}, or allow it with a rule",
         reason="no_approver",
         rule=decision.rule,
         public=f"{what!r} needs an approval ({decision.public_rule}), {why}",
