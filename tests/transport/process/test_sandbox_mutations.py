@@ -173,6 +173,13 @@ CUTS: dict[str, Cut] = {
         COMMANDS,
         "sees_few_files",
     ),
+    "bubblewrap of a gateway": Cut(
+        "cli/commands/gateway.py",
+        "    require_bubblewrap(config)\n",
+        "",
+        COMMANDS,
+        "cannot_make_its_sandboxes",
+    ),
     "authorization of a dangerous command": Cut(
         "cli/commands/gateway.py",
         "    config = authorize_commands(config, options, terminal)\n",

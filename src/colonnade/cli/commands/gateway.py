@@ -175,6 +175,7 @@ def make_gateway(options: GatewayOptions) -> "Gateway":
     table = config.gateway or GatewaySettings()
     config = authorize_commands(config, options, terminal)
     config = with_sandbox(config, sandbox_of(options.sandbox) or table.sandbox)
+    require_bubblewrap(config)
     show_problems(config.problems, terminal)
     configured, keys = _look_up(file, table)
     place = str(table.store_place or f"{file}: [gateway]: store")
@@ -272,6 +273,24 @@ def with_sandbox(config: "Config", sandbox: "Sandbox | None") -> "Config":
         for key, entry in config.entries.items()
     }
     return replace(config, entries=entries)
+
+
+def require_bubblewrap(config: "Config") -> None:
+    """Raise `CliError` if a command is to have a sandbox and none can be made here: otherwise that
+    would be known only once a client lists its tools."""
+    import asyncio
+
+    from colonnade.host.servers.supervisor import url_of
+    from colonnade.transport.process.sandbox import find_bubblewrap
+
+    for key, entry in config.entries.items():
+        settings = entry.settings
+        if settings.enabled and settings.sandbox and not url_of(entry.shown):
+            try:
+                asyncio.run(find_bubblewrap(key))
+            except CannotConnect as error:
+                raise CliError(clean(error.summary), UNREACHABLE, hint=error.hint) from None
+            return
 
 
 def authorize_commands(config: "Config", options: GatewayOptions, terminal: "Terminal") -> "Config":
