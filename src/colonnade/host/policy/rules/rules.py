@@ -561,7 +561,8 @@ def first_that_asks(rules: RuleSet | None) -> str:
     """The label of the first rule with the action `ask`; empty if none has it, as far as it is
     known: functions are not called, and the default is no rule."""
     if isinstance(rules, CombinedPolicy):
-        return next(filter(None, map(first_that_asks, rules.policies)), "")
+        found = (first_that_asks(one) for one in rules.policies)
+        return next((one for one in found if one), "")
     return rules.first_that_asks if isinstance(rules, Policy) else ""
 
 
