@@ -168,6 +168,55 @@ def test_a_title_says_what_an_item_is_about_in_one_line() -> None:
     assert title_of(form) == "form for shop (for shop__price): Which seat?"
 
 
+@pytest.mark.parametrize(
+    ("method", "title", "sentence"),
+    [
+        (
+            "elicitation/create",
+            "elicitation/create of server shop (for shop__price)",
+            "  (the server asks for input; the answer is sent to server shop)\n",
+        ),
+        (
+            "sampling/createMessage",
+            "sampling/createMessage of server shop (for shop__price)",
+            "  (the server asks your model; what it writes is sent to server shop)\n",
+        ),
+        (
+            "roots/list",
+            "roots/list of server shop (for shop__price)",
+            "  (the server asks for your roots; they are sent to server shop)\n",
+        ),
+    ],
+)
+@live
+async def test_an_approval_of_what_a_server_asks_does_not_look_like_that_of_a_call(
+    method: str, title: str, sentence: str
+) -> None:
+    person, asked = Person("?", "yes"), replace(ITEM, method=method)
+    assert await ItemPrompt(person).ask(asked) == InboxAnswer(action="accept")
+    assert person.shown.startswith(f'{title}\n  | fruit = "plum"\n{sentence}')
+    assert person.prompts[0].startswith("  let it be answered? yes, no")
+    assert "call it" not in person.shown
+    assert title_of(asked) == f'{title}  fruit = "plum"'
+    outside = replace(asked, name="")
+    assert title_of(outside).startswith(f"{method} of server shop (outside of calls)")
+
+
+@live
+async def test_a_request_of_a_caller_that_is_no_call_is_shown_with_its_method() -> None:
+    person, asked = Person("yes"), replace(ITEM, method="prompts/get", name="shop__hello")
+    await ItemPrompt(person).ask(asked)
+    assert person.shown.startswith("-> prompts/get shop__hello (server shop)\n")
+
+
+@live
+async def test_a_sampling_result_says_that_it_is_sent_to_the_server() -> None:
+    person = Person("no")
+    await ItemPrompt(person).ask(item("sampling_result", SAMPLED))
+    heading = "what the model wrote, which is sent to shop (for shop__price):\n"
+    assert person.shown.startswith(f"{heading}  assistant:\n")
+
+
 @live
 async def test_what_was_typed_before_an_item_was_shown_is_no_answer() -> None:
     class Hasty(Person):
@@ -271,6 +320,9 @@ async def test_another_definition_of_a_remembered_tool_is_asked_about_anew(tmp_p
     await made.approve(replace(CALL, arguments=Raw(b"{}")), ASK)
     assert len(person.prompts) == 1
     assert "(allow shop__price (remembered: always))" in person.shown
+    (rule,) = made.remembered.list()
+    assert f"  rule {rule.id}: allow shop__price (remembered: always)\n" in person.shown
+    assert f"`colonnade policy forget {rule.id}` removes it\n" in person.shown
     with pytest.raises(Refused):
         await made.approve(replace(CALL, definition_digest="ef01"), ASK)
 

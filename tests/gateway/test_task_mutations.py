@@ -306,6 +306,13 @@ CUTS: dict[str, Cut] = {
         GUARDED,
         "asked_about_once_and_not_shown",
     ),
+    "a denial of a request that was forgotten": Cut(
+        "host/policy/input_review.py",
+        "        except DenialRemembered:\n            raise\n",
+        "",
+        GUARDED,
+        "until_it_is_forgotten",
+    ),
     "reads at once": Cut(
         "host/policy/input_review.py",
         "            async with lock:",

@@ -13,6 +13,7 @@ from colonnade import Context, Policy, RemoteError, Rule
 from colonnade.client.client import Client
 from colonnade.client.input_callbacks import InputCallbacks
 from colonnade.gateway.tasks import GatewayTasks
+from colonnade.host.policy.approvals.approvals import Approvals
 from colonnade.host.policy.approvals.inbox import Inbox, InboxAnswer, InboxItem
 from colonnade.host.policy.audit.log import AuditLog
 from colonnade.protocol import types as t
@@ -118,6 +119,43 @@ async def test_an_input_request_of_a_task_is_asked_about_once() -> None:
             state: Any = await client.ask("tasks/get", t.ExtGetTaskRequestParams(task_id=given))
             shown += state.status == "input_required"
         assert seen == ["elicitation/create"]
+
+
+@live
+async def test_a_denial_that_is_remembered_holds_for_a_task_until_it_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLONNADE_HOME", str(tmp_path))
+    answers = [InboxAnswer(action="decline", remember="session")]
+
+    def on_item(item: InboxItem) -> InboxAnswer:
+        return answers.pop() if answers else InboxAnswer(action="accept")
+
+    policy = Policy([Rule("ask", requests="elicitation")], default="allow")
+    approver = Approvals(Inbox(on_item=on_item))
+    async with recorded(
+        Press().server, upstream=NEW, downstream=NEW, policy=policy, inbox=approver
+    ) as cell:
+        client = await connected(cell)
+
+        async def first_state(id: str) -> str:
+            while True:
+                try:
+                    asked = t.ExtGetTaskRequestParams(task_id=id)
+                    state: Any = await client.ask("tasks/get", asked)
+                    if state.status == "input_required":
+                        return str(state.status)
+                except RemoteError as error:
+                    return error.message
+
+        for _ in range(2):
+            await client.start_task("s__ask")
+        made = [given for given in cell.client_wire.results(Side.SERVER) if "taskId" in given]
+        one, other = (given["taskId"] for given in made)
+        assert "the user denied it" in await first_state(one)
+        assert "this is remembered" in await first_state(other)
+        approver.remembered.forget_session()
+        assert await first_state(other) == "input_required"
 
 
 def rhyming() -> Press:

@@ -12,7 +12,7 @@ import asyncio
 import os
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, NamedTuple, cast
@@ -21,12 +21,13 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from colonnade.cli.elicitation import FormPrompt, InputEnded, UrlPrompt
+from colonnade.cli.remembered_rules import said_of
 from colonnade.cli.terminal import Terminal
 from colonnade.errors import Declined, Refused
 from colonnade.host.input_requests import HostInputRequest
 from colonnade.host.policy.approvals.approvals import Approvals
 from colonnade.host.policy.approvals.inbox import Inbox, InboxAnswer, InboxItem, RememberScope
-from colonnade.host.policy.approvals.remembered import RememberedRules
+from colonnade.host.policy.approvals.remembered import RememberedRule, RememberedRules
 from colonnade.host.policy.pins.definitions import differing_lines
 from colonnade.host.policy.pins.held_definitions import shown_definitions
 from colonnade.host.policy.request import Consent, Decision, PolicyRequest, RuleSet
@@ -68,6 +69,22 @@ HELP: Final = """\
 """
 
 
+INPUT_HELP: Final = """\
+  yes      let it be answered this time
+  no       do not let it be answered
+  session  let it be answered, and do not ask again about this tool until this program ends
+  project  the same for this folder, and always for every folder; until its definition changes
+  never    do not let it be answered, without asking; `colonnade policy forget` removes that
+  show     show all of the request, and the definition of the tool
+"""
+# What servers ask, and what they get then.
+SENT_TO_SERVER: Final[Mapping[str, str]] = {
+    "elicitation/create": "the server asks for input; the answer is sent to server {}",
+    "sampling/createMessage": "the server asks your model; what it writes is sent to server {}",
+    "roots/list": "the server asks for your roots; they are sent to server {}",
+}
+
+
 def argument_lines(content: str) -> list[str]:
     """Arguments as JSON, one per line, exactly as they are sent."""
     if not content:
@@ -87,17 +104,43 @@ def indent(text: str) -> str:
     return "".join(f"  | {line}\n" for line in text.splitlines())
 
 
+class RequestHeading(NamedTuple):
+    """What a request is: the words above its arguments, and a sentence below them; the question,
+    and what its answers mean."""
+
+    title: str
+    about: str
+    consequence: str = ""
+    prompt: str = "call it?"
+    help: str = HELP
+
+
+def heading_of(method: str, name: str, server: str) -> RequestHeading:
+    """The heading of a request: a call, another request of a caller, or what a server asks."""
+    shown, key = one_line(name), one_line(server)
+    if method in ("tools/call", ""):
+        return RequestHeading(shown, f"server {key}")
+    if method not in SENT_TO_SERVER:
+        return RequestHeading(f"{one_line(method)} {shown}".rstrip(), f"server {key}")
+    return RequestHeading(
+        f"{method} of server {key}",
+        f"for {shown}" if name else "outside of calls",
+        SENT_TO_SERVER[method].format(key),
+        "let it be answered?",
+        INPUT_HELP,
+    )
+
+
 def show_call(
     terminal: Terminal,
-    name: str,
-    server: str,
+    heading: RequestHeading,
     content: str,
     note: Callable[[str], None] | None = None,
 ) -> None:
-    """Show a call with its arguments (R0140)."""
+    """Show a call, or another request, with its arguments (R0140)."""
     note = note or terminal.note
-    shown, key = one_line(name), one_line(server)
-    note(f"{terminal.emphasis(f'-> {shown}')} (server {key})\n")
+    arrow = "" if heading.consequence else "-> "
+    note(f"{terminal.emphasis(f'{arrow}{heading.title}')} ({heading.about})\n")
     text = "\n".join(argument_lines(content))
     if len(text) > MAX_SHOWN:
         note(indent(text[:MAX_SHOWN]))
@@ -105,6 +148,8 @@ def show_call(
         note(f"  (and {left} more characters; type show to see them)\n")
     elif text:
         note(indent(text))
+    if heading.consequence:
+        note(f"  ({heading.consequence})\n")
 
 
 def is_read_only(definition: str) -> bool:
@@ -129,7 +174,9 @@ def title_of(item: InboxItem) -> str:
     """What an item is about, in one line."""
     if item.kind == "approval":
         line = "  ".join(argument_lines(item.content))
-        return cut(f"{one_line(item.name or item.method)}  {line}".rstrip(), MAX_LABEL)
+        heading = heading_of(item.method, item.name, item.server)
+        about = f" ({heading.about})" if heading.consequence else ""
+        return cut(f"{heading.title}{about}  {line}".rstrip(), MAX_LABEL)
     if item.kind == "definitions":
         first, *rest = map(one_line, item.changes or ("",))
         more = f"; and {len(rest)} more" if rest else ""
@@ -174,9 +221,8 @@ class ItemPrompt:
     def show(self, item: InboxItem) -> None:
         """Show an item, without asking."""
         if item.kind == "approval":
-            show_call(
-                self._terminal, item.name or item.method, item.server, item.content, self._note
-            )
+            heading = heading_of(item.method, item.name, item.server)
+            show_call(self._terminal, heading, item.content, self._note)
             self._facts(item)
         elif item.kind == "sampling":
             self._show_sampling(item, item.content)
@@ -226,13 +272,14 @@ class ItemPrompt:
 
     async def _approval(self, item: InboxItem) -> InboxAnswer:
         self.show(item)
-        prompt = "  call it? yes, no, session, project, always or ? [no] "
+        heading = heading_of(item.method, item.name, item.server)
+        prompt = f"  {heading.prompt} yes, no, session, project, always or ? [no] "
         for _ in range(MAX_TRIES):
             choice = await self._choice(prompt)
             if choice in SHOW:
                 self.show_whole(item)
             elif choice == "?":
-                self._note(HELP)
+                self._note(heading.help)
             elif choice in YES:
                 return InboxAnswer(action="accept")
             elif choice in SCOPES:
@@ -362,6 +409,8 @@ class ItemPrompt:
         self._note(f"  (at most {params.max_tokens} tokens)\n")
 
     def _show_sampling_result(self, item: InboxItem, content: str) -> None:
+        title = f"what the model wrote, which is sent to {asker_of(item)}:"
+        self._note(f"{self._terminal.emphasis(title)}\n")
         result = decode_as(t.CreateMessageResult, Raw(content.encode()))
         self._note(_format_message(result.role, _content_text(result.content)))
 
@@ -520,7 +569,7 @@ class ShownRules:
 def show_request(terminal: Terminal, request: PolicyRequest, note: str) -> None:
     """Show a call that is not asked about, and why."""
     content = bytes(request.arguments).decode("utf-8", "replace")
-    show_call(terminal, request.qualified or request.method, request.server, content)
+    show_call(terminal, heading_of(request.method, request.qualified, request.server), content)
     if note:
         terminal.note(f"  ({note})\n")
 
@@ -555,6 +604,10 @@ class TerminalApprovals(Approvals):
             return None
         async with self._one_at_a_time:
             return await self._prompt.ask(item) or InboxAnswer(action="decline")
+
+    def remembered_as(self, rule: RememberedRule) -> None:
+        """Show the rule that an answer has made, and how it is removed."""
+        self._terminal.note(said_of(rule))
 
     def decision_s(self, name: str, arguments: dict[str, Any]) -> float:
         """How long the user took to decide about a call that has ended."""

@@ -8,12 +8,17 @@ import asyncio
 import contextlib
 from typing import Any
 
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
 from colonnade.cli.errors import USAGE, CliError
 from colonnade.cli.terminal import Terminal, columns
 from colonnade.errors import ColonnadeError
 from colonnade.host.policy.approvals.control import ControlClient, ControlRequest, find_sockets
 from colonnade.host.policy.approvals.remembered import RememberedRule, RememberedRules
-from colonnade.text import clean, cut
+from colonnade.host.policy.request import Decision, PolicyRequest
+from colonnade.text import clean, cut, one_line
 
 
 async def remembered_rules() -> list[RememberedRule]:
@@ -45,21 +50,64 @@ def _row(rule: RememberedRule) -> list[str]:
 
 def remembered_to_json() -> list[dict[str, Any]]:
     """Remembered decisions as JSON."""
-    return [
-        {
-            "id": one.id,
-            "action": one.action,
-            "scope": one.scope,
-            "project": one.project,
-            "server": one.server,
-            "method": one.method,
-            "name": one.qualified,
-            "principal": one.principal,
-            "arguments": one.arguments,
-            "createdAt": one.created_at,
-        }
-        for one in asyncio.run(remembered_rules())
-    ]
+    return [rule_to_json(one) for one in asyncio.run(remembered_rules())]
+
+
+def rule_to_json(rule: RememberedRule) -> dict[str, Any]:
+    """One of them as JSON."""
+    return {
+        "id": rule.id,
+        "action": rule.action,
+        "scope": rule.scope,
+        "project": rule.project,
+        "server": rule.server,
+        "method": rule.method,
+        "name": rule.qualified,
+        "principal": rule.principal,
+        "arguments": rule.arguments,
+        "createdAt": rule.created_at,
+    }
+
+
+def said_of(rule: RememberedRule) -> str:
+    """The rule that an answer has made, where it holds, and how it is removed."""
+    where = {
+        "session": "until its host ends",
+        "project": f"for hosts in {one_line(rule.project)}",
+        "always": "for all hosts of this user",
+    }[rule.scope]
+    unchanged = ", as long as its definition is the same" if rule.definition_digest else ""
+    return (
+        f"  rule {rule.id}: {clean(rule.sentence)}\n"
+        f"  it decides where the policy asks, {where}{unchanged}\n"
+        f"  `colonnade policy forget {rule.id}` removes it\n"
+    )
+
+
+def deciding_rule(request: PolicyRequest, decision: Decision) -> RememberedRule | None:
+    """The remembered decision that answers where the rules ask, as a host in this folder would find
+    it; a denial before an approval. It does not start the server, so its definition is not known:
+    the rule counts if that is the one that the person saw."""
+    if decision.action != "ask":
+        return None
+    rules, project = asyncio.run(remembered_rules()), RememberedRules().project
+    fits = [one for one in rules if one.matches(_as_seen(request, one), decision, project)]
+    return min(fits, key=lambda one: one.action != "deny", default=None)
+
+
+def _as_seen(request: PolicyRequest, rule: RememberedRule) -> PolicyRequest:
+    """A request with what only a host knows of it: the definition, and how its client has written
+    the arguments."""
+    arguments = request.arguments
+    with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+        if rule.arguments and msgspec.json.decode(rule.arguments) == request.decoded_arguments:
+            arguments = Raw(rule.arguments.encode())
+    return replace(
+        request,
+        arguments=arguments,
+        identity=request.identity or rule.identity,
+        definition_digest=rule.definition_digest,
+    )
 
 
 def show_remembered(terminal: Terminal) -> None:

@@ -238,6 +238,7 @@ class Host(HostRequests):
             await self._exit_stack.enter_async_context(listener)
         if self._parts is not None:
             await self._parts.serve()
+            self._parts.check_approver(self.policy)
         return self
 
     # ------------------------------------------------------------ parts of the guard
@@ -563,6 +564,8 @@ class Host(HostRequests):
             if self._parts.approver is not approver and not self._has_callback:
                 self._runtime.input_requests = self._input_handler()
             self._show_held_definitions()
+            if self._is_entered:
+                self._parts.check_approver(rules)
         self._runtime.reload(replace(config, problems=problems), rules, renews=renews)
 
     def _combined(self, config: Config) -> "RuleSet | None":

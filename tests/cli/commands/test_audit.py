@@ -3,15 +3,16 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from cli.process import command
 from colonnade.cli.commands.audit import parse_since
 from colonnade.cli.errors import CliError
-from colonnade.errors import RemoteError
-from host.audited import DENIED, call, files, opened, request
+from colonnade.errors import Refused, RemoteError
+from colonnade.host.policy.request import REMEMBERED, Denial, Unanswered
+from host.audited import ASKED, DENIED, call, files, opened, request
 
 NOW = 1_795_000_000 * 10**9  # 2026-11-18T11:06:40Z
 
@@ -47,6 +48,39 @@ def test_ls_lists_calls_with_their_outcome(tmp_path: Path) -> None:
         [ids[2], "-", "files", "x\\x1b[2J", "failed: RemoteError"],
         [ids[1], "kim", "web", "get", "denied by colonnade.toml:14"],
         [ids[3], "alex", "files", "read (prompts/get)", "not sent"],
+    ]
+
+
+def test_ls_tells_a_denial_from_a_call_that_nobody_has_answered(tmp_path: Path) -> None:
+    ends: list[Any] = ["expired", "waiting", "cancelled", "no_approver"]
+    ends += [Denial("", by="colonnade inbox (process 3)"), Denial("")]
+    ends += [Denial("", by=REMEMBERED, rule="deny files__read (remembered: always)")]
+
+    async def run() -> None:
+        log = opened(tmp_path / "log")
+        asked = request()
+        for end in ends:
+            id = log.proposed(asked)
+            log.decided(id, asked, ASKED)
+            log.asked(id, asked, ASKED)
+            if isinstance(end, str):
+                log.unanswered(id, asked, cast("Unanswered", end), "why")
+            else:
+                log.answered(id, asked, end)
+            log.abandoned(id, asked, Refused("no"))
+        await log.close()
+
+    asyncio.run(run())
+    done = command(tmp_path, "audit", "ls", "log")
+    outcomes = [line.rpartition("  ")[2] for line in done.stdout.splitlines()]
+    assert outcomes == [
+        "expired without an answer, asked by colonnade.toml:13",
+        "no answer in time, asked by colonnade.toml:13",
+        "cancelled before an answer, asked by colonnade.toml:13",
+        "no way to ask for an approval, asked by colonnade.toml:13",
+        "denied by a person: colonnade inbox (process 3)",
+        "denied by a person",
+        "denied by a remembered decision: deny files__read (remembered: always)",
     ]
 
 

@@ -121,6 +121,36 @@ def test_a_command_of_a_gateway_sees_few_files_in_its_sandbox(
         assert is_open or "FileNotFoundError" in key
 
 
+@pytest.mark.parametrize(
+    ("entry", "gateway", "options"),
+    [
+        ("", "", ["--sandbox", "strict"]),
+        ("", 'sandbox = "workspace"', []),
+        ('sandbox = "strict"', "", ["--stdio"]),
+    ],
+)
+def test_a_gateway_that_cannot_make_its_sandboxes_does_not_start(
+    folder: Path, entry: str, gateway: str, options: list[str]
+) -> None:
+    home = configure(folder, entry, gateway)
+    (folder / "empty").mkdir()
+    words = ("gateway", "colonnade.toml", *([] if options == ["--stdio"] else ["--port", "0"]))
+    done = command(folder, *words, *options, **home, PATH=str(folder / "empty"))
+    assert (done.returncode, done.stdout) == (4, "")
+    said = " ".join(done.stderr.split())
+    assert "server 'files'" in said
+    assert "bubblewrap (bwrap) is not installed" in said
+    assert "install bubblewrap (apt install bubblewrap" in said
+
+
+def test_a_gateway_without_sandboxes_needs_no_bubblewrap(folder: Path) -> None:
+    home = configure(folder, "sandbox = false", 'sandbox = "strict"')
+    (folder / "empty").mkdir()
+    home["PATH"] = str(folder / "empty")
+    with Process(folder, "gateway", "colonnade.toml", "--port", "0", **home) as process:
+        assert process.out.next().startswith("gateway on ")
+
+
 @pytest.mark.spec("R1336")
 def test_a_gateway_logs_which_command_it_starts_and_its_end_without_arguments(
     folder: Path,

@@ -196,13 +196,23 @@ def test_a_call_is_denied_for_good_and_the_decision_is_a_rule_that_is_removed(
     home: Path, host: RunningHost
 ) -> None:
     host.call("shop__buy", fruit="plum")
-    inbox(home, "deny", waiting(home), "--remember", "session")
+    denied = inbox(home, "deny", waiting(home), "--remember", "session")
+    heading, where, removed = denied.stderr.splitlines()[-3:]
+    assert heading.endswith(": deny shop__buy (remembered: session)")
+    assert where == (
+        "  it decides where the policy asks, until its host ends, as long as its definition is the "
+        "same"
+    )
     assert host.line() == "refused: the user denied it"
     host.call("shop__buy", fruit="pear")
     assert host.line() == "refused: a person has denied it, and this is remembered"
     listed = command(home, "policy", "ls", COLONNADE_HOME=str(home)).stdout
     id, _, rest = listed.partition("  ")
     assert rest == "deny  session  server = shop  tools/call shop__buy\n"
+    assert (heading[: heading.index(":")], removed) == (
+        f"  rule {id}",
+        f"  `colonnade policy forget {id}` removes it",
+    )
     done = command(home, "policy", "forget", id, COLONNADE_HOME=str(home))
     assert done.stderr == "forgotten: deny shop__buy (remembered: session)\n"
     assert "no decisions" in command(home, "policy", "ls", COLONNADE_HOME=str(home)).stdout
@@ -211,6 +221,17 @@ def test_a_call_is_denied_for_good_and_the_decision_is_a_rule_that_is_removed(
     host.call("shop__buy", fruit="pear")
     inbox(home, "approve", waiting(home))
     assert host.line() == "bought pear"
+
+
+def test_a_decision_that_cannot_be_remembered_is_said_to_hold_for_this_call_only(
+    home: Path, host: RunningHost
+) -> None:
+    (home / "remembered").write_text("no folder")
+    host.call("shop__buy", fruit="plum")
+    done = inbox(home, "approve", waiting(home), "--remember", "always")
+    assert done.stderr.endswith("it holds for this call only; the log of its host says why\n")
+    assert "colonnade policy forget" not in done.stderr
+    assert host.line() == "bought plum"
 
 
 def test_a_form_is_answered_from_the_command_line(home: Path, host: RunningHost) -> None:

@@ -1,9 +1,16 @@
 """`colonnade policy`: what is typed, what is written, how it ends."""
 
+import hashlib
 import json
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from cli.process import command
+from colonnade.host.config.reader import read_config
+from colonnade.host.policy.approvals.remembered import RememberedRule, write_rule
+from colonnade.host.policy.request import server_identity
 
 POLICY = """
 [servers.files]
@@ -141,7 +148,7 @@ def last(tmp_path: Path, *words: str) -> str:
 
 
 def test_explain_takes_arguments_callers_claims_hints_and_kinds(tmp_path: Path) -> None:
-    write(tmp_path)
+    write(tmp_path, f"{POLICY}\n[approvals]\n")
     asks = "ask: colonnade.toml:11; a person is asked"
     assert last(tmp_path, "write", "path=/srv/a", "size:=3") == asks
     assert last(tmp_path, "write", "path=/srv/a", "size:=30").startswith("deny: colonnade.toml:31")
@@ -190,6 +197,104 @@ def test_explain_takes_the_qualified_name_of_a_tool(tmp_path: Path) -> None:
     own = run(tmp_path, "explain", "colonnade.toml", "files", "write", *words)
     assert "ask: " in own[1]
     assert run(tmp_path, "explain", "colonnade.toml", "files", "files__write", *words) == own
+
+
+def remember(folder: Path, **more: Any) -> RememberedRule:
+    """Remember a decision about files__write, as a host with this configuration would."""
+    entry = read_config(str(folder / "colonnade.toml"), trust=True).entries["files"]
+    arguments = '{"path": "/srv/a", "size": 3}'
+    given: dict[str, Any] = {
+        "id": "4f2a91c0",
+        "action": "allow",
+        "scope": "always",
+        "server": "files",
+        "identity": server_identity(entry),
+        "method": "tools/call",
+        "name": "write",
+        "qualified": "files__write",
+        "created_at": 1.0,
+        "definition_digest": "ab",
+        "arguments_digest": hashlib.sha256(arguments.encode()).hexdigest(),
+        "arguments": arguments,
+    }
+    rule = RememberedRule(**{**given, **more})
+    write_rule(folder / "remembered", rule)
+    return rule
+
+
+NO_APPROVALS = (
+    "  there is no [approvals] in it: without Host(inbox=…), or a terminal of colonnade chat, the "
+    "call is refused\n"
+)
+
+
+def explained(folder: Path, *words: str) -> str:
+    typed = words or ("path=/srv/a", "size:=3")
+    code, shown, errors = run(folder, "explain", "colonnade.toml", "files", "write", *typed)
+    assert (code, errors) == (0, "")
+    return shown
+
+
+def test_explain_shows_the_remembered_decision_that_answers_and_how_it_is_removed(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path)
+    assert explained(tmp_path).endswith(
+        "ask: colonnade.toml:11; a person is asked\n" + NO_APPROVALS
+    )
+    remember(tmp_path)
+    assert explained(tmp_path).endswith(
+        "ask: colonnade.toml:11; a remembered decision answers, so the call is sent\n"
+        '  rule 4f2a91c0: allow files__write with {"path": "/srv/a", "size": 3} '
+        "(remembered: always)\n"
+        "  it decides where the policy asks, for all hosts of this user, as long as its definition "
+        "is the same\n"
+        "  `colonnade policy forget 4f2a91c0` removes it\n"
+    )
+    remember(tmp_path, id="5f2a91c0", action="deny", scope="project", project=str(tmp_path))
+    assert "a remembered decision answers, so the call is refused\n" in explained(tmp_path)
+    _, shown, _ = run(
+        tmp_path, "explain", "colonnade.toml", "files", "write", "path=/srv/a", "size:=3", "--json"
+    )
+    assert json.loads(shown)["remembered"]["id"] == "5f2a91c0"
+    run(tmp_path, "forget", "5f2a91c0")
+    run(tmp_path, "forget", "4f2a91c0")
+    assert explained(tmp_path).endswith("a person is asked\n" + NO_APPROVALS)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"identity": "another program"},
+        {"principal": "ann"},
+        {"name": "read"},
+        {"server": "shop"},
+        {"method": "prompts/get"},
+        {"scope": "project", "project": "/another/folder"},
+        {"arguments": '{"path": "/srv/b"}', "arguments_digest": "00"},
+    ],
+)
+def test_explain_does_not_show_a_remembered_decision_of_another_call(
+    tmp_path: Path, other: dict[str, str]
+) -> None:
+    write(tmp_path)
+    remember(tmp_path, **other)
+    assert explained(tmp_path).endswith("a person is asked\n" + NO_APPROVALS)
+
+
+def test_explain_says_if_there_is_no_way_to_ask(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert explained(tmp_path).endswith(NO_APPROVALS)
+    write(tmp_path, f"{POLICY}\n[approvals]\n")
+    assert explained(tmp_path).endswith("ask: colonnade.toml:11; a person is asked\n")
+    write(tmp_path, POLICY.replace('action = "ask"', 'action = "deny"'))
+    assert "[approvals]" not in explained(tmp_path)
+
+
+def test_explain_shows_no_remembered_decision_where_a_rule_denies(tmp_path: Path) -> None:
+    write(tmp_path, POLICY.replace('action = "ask"', 'action = "deny"'))
+    remember(tmp_path)
+    assert "remembered" not in explained(tmp_path)
 
 
 def test_tests_of_a_policy_pass(tmp_path: Path) -> None:

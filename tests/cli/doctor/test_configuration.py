@@ -4,6 +4,7 @@ command prints of it, and how it ends.
 Rules: real files, real children and real processes; no network.
 """
 
+import asyncio
 import json
 import socket
 import sys
@@ -16,9 +17,9 @@ from cli.doctor.test_command import row
 from cli.process import WEATHER, command
 from cli.terminal import PseudoTerminal
 from colonnade.cli.commands.config import trust_file
-from colonnade.cli.doctor.check import ServerReport
+from colonnade.cli.doctor.check import Checks, ServerReport, ok
 from colonnade.cli.doctor.report import run_doctor
-from colonnade.cli.doctor.targets import doctor_targets
+from colonnade.cli.doctor.targets import DoctorTarget, doctor_targets
 from colonnade.cli.options import ConnectionOptions
 from colonnade.cli.terminal import Terminal
 from live import live_for
@@ -300,3 +301,39 @@ def test_no_secret_is_in_the_table(folder: Path) -> None:
         done = command(folder, "doctor", file, *flags)
         assert done.returncode == 4
         assert secret not in done.stdout + done.stderr
+
+
+class Watched(Terminal):
+    """A terminal that keeps the progress lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.drawn = asyncio.Event()
+
+    def progress(self, done: float, total: float | None, message: str | None) -> None:
+        self.lines.append(f"{done:g}/{total:g} {message}")
+        self.drawn.set()
+
+
+@live_for(TEST_S)
+async def test_doctor_says_which_check_of_which_server_it_waits_for() -> None:
+    responds = asyncio.Event()
+
+    async def checks() -> Checks:
+        yield ok("command", "found")
+        await responds.wait()
+        yield ok("connection", "connected")
+
+    terminal = Watched()
+    target = DoctorTarget("slow", "slow", ["command", "connection"], checks())
+    running = asyncio.ensure_future(run_doctor([target], terminal))
+    line = "0/1 waiting for slow: connection"
+    while terminal.lines.count(line) < 2:  # also while nothing happens
+        terminal.drawn.clear()
+        await terminal.drawn.wait()
+    assert terminal.lines[0] == "0/1 waiting for slow: command"
+    responds.set()
+    (report,) = await running
+    assert [one.name for one in report.checks] == ["command", "connection"]
+    assert terminal.lines[-1] == "1/1 "

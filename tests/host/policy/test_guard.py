@@ -16,6 +16,7 @@ from colonnade.host.policy.guard import PolicyGuard
 from colonnade.host.policy.request import (
     Consent,
     Decision,
+    Denial,
     ForwardInput,
     PolicyRequest,
 )
@@ -114,10 +115,11 @@ class Recorder:
     def asked(self, call: str, request: PolicyRequest, decision: Decision) -> None:
         self._record("asked", request)
 
-    def answered(
-        self, call: str, request: PolicyRequest, consent: Consent | None, why: str
-    ) -> None:
-        self._record("answered", request, consent.by if consent is not None else why)
+    def answered(self, call: str, request: PolicyRequest, answer: Consent | Denial) -> None:
+        self._record("answered", request, getattr(answer, "reason", "") or answer.by)
+
+    def unanswered(self, call: str, request: PolicyRequest, ended: str, why: str) -> None:
+        self._record("unanswered", request, ended)
 
     def executed(self, call: str, request: PolicyRequest, revision: str) -> None:
         self._record("executed", request, revision)

@@ -476,8 +476,8 @@ CUTS: dict[str, Cut] = {
     ),
     "a way to ask": Cut(
         "host/policy/admission.py",
-        "        if self.approver is None:\n            raise no_approver(request, decision)\n        steps",
-        "        if self.approver is None:\n            return Consent()\n        steps",
+        "        if self.approver is None:\n            raise no_approver(steps, decision)\n        with",
+        "        if self.approver is None:\n            return Consent()\n        with",
         GUARD,
         "without_a_way_to_ask",
     ),

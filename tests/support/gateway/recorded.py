@@ -24,6 +24,7 @@ from colonnade.gateway.held_calls import HeldLimits
 from colonnade.host.config.settings import ServerEntry, Settings
 from colonnade.host.policy.approvals.inbox import Inbox
 from colonnade.host.policy.audit.log import AuditLog
+from colonnade.host.policy.request import Approver
 from colonnade.host.policy.rules.rules import Policy
 from colonnade.ports import Store
 from colonnade.protocol import types as t
@@ -188,7 +189,7 @@ async def recorded(
     keys: Iterable[bytes] = (),
     policy: Policy | None = None,
     page_size: int = PAGE_SIZE,
-    inbox: Inbox | None = None,
+    inbox: Inbox | Approver | None = None,
     audit: AuditLog | None = None,
     **settings: Any,
 ) -> AsyncGenerator[Cell]:

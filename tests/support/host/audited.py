@@ -12,6 +12,7 @@ from colonnade.protocol.jsonrpc import encode
 
 KEY = bytes(range(32))
 ALLOWED = Decision("allow", "colonnade.toml:12", False, "7f2a", "files are allowed")
+ASKED = Decision("ask", "colonnade.toml:13", False, "7f2a", "no rule matches")
 DENIED = Decision("deny", "colonnade.toml:14", True, "7f2a", "it is denied with these arguments")
 
 

@@ -168,10 +168,17 @@ CUTS: dict[str, Cut] = {
     ),
     "sandbox of a gateway": Cut(
         "cli/commands/gateway.py",
-        "    config = with_sandbox(config, sandbox_of(options.sandbox) or table.sandbox)\n",
-        "",
+        "config, sandbox_of(options.sandbox) or (table.sandbox if table is not None else None)",
+        "config, None",
         COMMANDS,
         "sees_few_files",
+    ),
+    "bubblewrap of a gateway": Cut(
+        "cli/commands/gateway.py",
+        "    asyncio.run(require_bubblewrap(config))\n",
+        "",
+        COMMANDS,
+        "cannot_make_its_sandboxes",
     ),
     "authorization of a dangerous command": Cut(
         "cli/commands/gateway.py",

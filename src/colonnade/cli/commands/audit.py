@@ -25,6 +25,7 @@ from colonnade.cli.terminal import Terminal, columns
 from colonnade.errors import ColonnadeError
 from colonnade.host.policy.audit.lines import AuditLine, StoredHead
 from colonnade.host.policy.audit.verify import (
+    PERSON,
     AuditFinding,
     CallSummary,
     VerifyReport,
@@ -32,6 +33,7 @@ from colonnade.host.policy.audit.verify import (
     read_calls,
 )
 from colonnade.host.policy.audit.verify import verify as verify_folder
+from colonnade.host.policy.request import REMEMBERED
 from colonnade.text import clean, cut, one_line
 
 # Rows that are aligned together; more are printed as they are read.
@@ -45,6 +47,16 @@ FOLDER: Final = click.argument("folder", metavar="[DIR]", required=False, defaul
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _AGO: Final = re.compile(r"(\d{1,6})([smhd])")
+# What became of a call that nobody has answered.
+_NO_ANSWER: Final = {
+    "expired": "expired without an answer",
+    "withdrawn": "withdrawn without an answer",
+    "waiting": "no answer in time",
+    "dismissed": "dismissed without an answer",
+    "cancelled": "cancelled before an answer",
+    "no_approver": "no way to ask for an approval",
+    "failed": "could not be asked about",
+}
 # Members that the first line of `show` has, or that only a program needs.
 _COMMON: Final = frozenset(
     [
@@ -219,9 +231,17 @@ def _row(call: CallSummary) -> list[str]:
 
 
 def _outcome(call: CallSummary) -> str:
+    rule = one_line(call.rule)
+    if call.unanswered:
+        asked = f", asked by {rule}" if rule else ""
+        return f"{_NO_ANSWER.get(call.unanswered, 'no answer')}{asked}"
+    if call.decision == "deny" and call.answered_by == REMEMBERED:
+        return f"denied by {REMEMBERED}: {rule}"
+    if call.decision == "deny" and call.answered_by:
+        by = one_line(call.answered_by)
+        return "denied by a person" if by == PERSON else f"denied by a person: {by}"
     if call.decision == "deny":
-        by = f" by {one_line(call.rule)}" if call.rule else ""
-        return f"denied{by}"
+        return f"denied by {rule}" if rule else "denied"
     if call.outcome == "returned":
         return "returned an error" if call.is_error else "returned"
     if call.outcome:

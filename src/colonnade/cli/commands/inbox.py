@@ -20,6 +20,7 @@ import msgspec
 from colonnade.cli.errors import FAILED, USAGE, CliError, exit_code
 from colonnade.cli.inbox_prompt import ItemPrompt, asker_of, title_of
 from colonnade.cli.options import Action
+from colonnade.cli.remembered_rules import said_of
 from colonnade.cli.session import error_message, show_json
 from colonnade.cli.terminal import Terminal, columns
 from colonnade.errors import ChannelError, ColonnadeError
@@ -211,6 +212,10 @@ async def send_answer(one: HostItem, answer: InboxAnswer, terminal: Terminal) ->
     )
     response = await request_of(one.path, request)
     terminal.note(f"{clean(response.sentence)}\n")
+    for rule in response.rules:
+        terminal.note(said_of(rule))
+    if answer.remember and response.won and not response.rules:
+        terminal.note("  it holds for this call only; the log of its host says why\n")
     return 0 if response.won else 1
 
 

@@ -12,21 +12,32 @@ from typing import Any, Final, NamedTuple, cast
 import click
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from colonnade.cli.commands.call import parse_arguments
 from colonnade.cli.errors import FAILED, CliError, Reporter
 from colonnade.cli.options import Action, complete_file
 from colonnade.cli.remembered_rules import (
+    deciding_rule,
     forget_rule,
     remembered_rows,
     remembered_to_json,
+    rule_to_json,
+    said_of,
     show_remembered,
 )
 from colonnade.cli.terminal import Terminal, columns
 from colonnade.host.config.explain import line, short
 from colonnade.host.config.reader import ConfigReader
 from colonnade.host.config.settings import Config, Settings
-from colonnade.host.policy.request import Decision, ItemKind, PolicyRequest, digest_of
+from colonnade.host.policy.approvals.remembered import RememberedRule
+from colonnade.host.policy.request import (
+    Decision,
+    ItemKind,
+    PolicyRequest,
+    digest_of,
+    server_identity,
+)
 from colonnade.host.policy.rules.conditions import HINTS, INPUT_METHODS
 from colonnade.host.policy.rules.config import PolicyReader, PolicyTest
 from colonnade.host.policy.rules.rules import FunctionRule, Policy, Rule
@@ -45,6 +56,11 @@ _METHODS: Final[Mapping[str, str]] = {
     "resource": "resources/read",
     **INPUT_METHODS,
 }
+# Of a file whose rules ask, and which says nothing of where.
+NO_APPROVALS: Final = (
+    "  there is no [approvals] in it: without Host(inbox=…), or a terminal of colonnade chat, the "
+    "call is refused"
+)
 
 
 @click.group(epilog="Example: colonnade policy explain colonnade.toml files write path=/etc/hosts")
@@ -110,7 +126,8 @@ def explain(
     as_json: bool,
     **caller: Any,
 ) -> Action:
-    """Show which rule decides on a call, and why each rule before it does not.
+    """Show which rule decides on a call, why each rule before it does not, and the decision that
+    you remembered, if it answers where the rule asks.
 
     TOOL is the name on the server or its qualified name (files__write), or the name of a prompt or
     the URI of a resource with --kind; for what a server asks (elicitation, sampling, roots), the
@@ -283,6 +300,8 @@ def explain_call(
         claims=_claims(claims),
         annotations=_hints(hints),
     )
+    if entry is not None:
+        request = replace(request, identity=server_identity(entry))
     _show_explanation(found, request, as_json=as_json)
     return 0
 
@@ -297,11 +316,13 @@ def _show_explanation(found: PolicyFile, request: PolicyRequest, *, as_json: boo
     terminal = Terminal()
     steps, decision = found.policy.explain(request), found.policy.decide(request)
     hidden = found.policy.hides(request) and request.method not in INPUT_METHODS.values()
+    remembered = deciding_rule(request, decision)
     if as_json:
         listed = [
             {"rule": step.rule.label, "decides": step.action, "why": step.why} for step in steps
         ]
         value = {**msgspec.to_builtins(decision), "hidden": hidden, "steps": listed}
+        value["remembered"] = rule_to_json(remembered) if remembered is not None else None
         terminal.show(msgspec.json.format(encode(value)).decode())
         return
     rows: list[list[str]] = []
@@ -315,13 +336,23 @@ def _show_explanation(found: PolicyFile, request: PolicyRequest, *, as_json: boo
             why = f"in one reading: {step.why}"
         rows.append([where, action, rule.name, why])
     terminal.write(columns([[clean(cell) for cell in row] for row in rows], indent=0))
-    terminal.write(f"{clean(_sentence(decision, found.file, hidden=hidden))}\n")
+    sentence = _sentence(decision, found.file, hidden=hidden, remembered=remembered)
+    terminal.write(f"{clean(sentence)}\n")
+    if remembered is not None:
+        terminal.write(said_of(remembered))
+    elif decision.action == "ask" and found.config.approvals is None:
+        terminal.write(f"{NO_APPROVALS}\n")
 
 
-def _sentence(decision: Decision, file: str, *, hidden: bool) -> str:
+def _sentence(
+    decision: Decision, file: str, *, hidden: bool, remembered: RememberedRule | None
+) -> str:
     place = decision.rule.replace(file, short(file, os.path.expanduser("~"), os.getcwd()))
     if hidden:
         return f"deny: {place}; it is not listed, and a call is answered as one of an unknown name"
+    if remembered is not None:
+        effect = "the call is sent" if remembered.action == "allow" else "the call is refused"
+        return f"ask: {place}; a remembered decision answers, so {effect}"
     words = {
         "allow": "the call is sent",
         "ask": "a person is asked",

@@ -36,6 +36,8 @@ from colonnade.text import one_line
 
 # Servers that are checked in parallel; each may be a process, and npx takes a core for a second.
 MAX_PARALLEL: Final = 8
+# How often the progress line is drawn while nothing ends.
+REDRAW_S: Final = 0.5
 # Widths of the columns for the state and the name of a check.
 STATE_WIDTH, NAME_WIDTH = 7, 13
 INDENT: Final = 2 + STATE_WIDTH + 2 + NAME_WIDTH + 2
@@ -90,25 +92,50 @@ async def _doctor(
 
 
 async def run_doctor(targets: Sequence[DoctorTarget], terminal: Terminal) -> list[ServerReport]:
-    """Check all servers in parallel, with a progress line; the reports are in their order."""
+    """Check all servers in parallel, with a progress line that says what is waited for; the reports
+    are in their order."""
     semaphore = asyncio.Semaphore(MAX_PARALLEL)
     finished = 0
+    # The check of each server that has not ended.
+    waits: dict[int, str] = {}
 
-    async def check_server(target: DoctorTarget) -> ServerReport:
+    def show_progress() -> None:
+        names = ", ".join(waits.values())
+        terminal.progress(finished, len(targets), f"waiting for {names}" if names else "")
+
+    async def redraw() -> None:
+        while True:  # the terminal leaves out lines that come too fast, also the last one
+            await asyncio.sleep(REDRAW_S)
+            show_progress()
+
+    async def check_server(number: int, target: DoctorTarget) -> ServerReport:
         nonlocal finished
 
-        def show_progress(check: Check) -> None:
-            terminal.progress(finished, len(targets), f"{one_line(target.server)}: {check.name}")
+        def wait_for(name: str) -> None:
+            waits[number] = f"{one_line(target.server)}: {name}"
+            show_progress()
+
+        def ended(check: Check) -> None:
+            planned = target.planned
+            at = planned.index(check.name) + 1 if check.name in planned else len(planned)
+            if at < len(planned):
+                wait_for(planned[at])
 
         async with semaphore:
+            wait_for(target.planned[0] if target.planned else "its checks")
             report = await run_checks(
-                target.server, target.shown, target.planned, target.checks, show_progress
+                target.server, target.shown, target.planned, target.checks, ended
             )
             finished += 1
+            del waits[number]
+            show_progress()
             return report
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(check_server(target)) for target in targets]
+        drawing = group.create_task(redraw())
+        tasks = [group.create_task(check_server(*one)) for one in enumerate(targets)]
+        await asyncio.wait(tasks)
+        drawing.cancel()
     return [task.result() for task in tasks]
 
 

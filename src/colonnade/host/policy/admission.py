@@ -104,7 +104,7 @@ class Admission:
             if consent is None:
                 consent = await self.ask(steps, decision)
             else:
-                steps.answered(consent, "")
+                steps.answered(consent)
 
         return partial(self._before_send, view, server, item, steps, decision, consent)
 
@@ -146,14 +146,10 @@ class Admission:
         """Ask a person. Raises `Refused` if it is declined, or there is no way to ask."""
         request = steps.request
         if self.approver is None:
-            raise no_approver(request, decision)
-        steps.asked(decision)
-        try:
+            raise no_approver(steps, decision)
+        with steps.asking(decision):
             consent = await self.approver.approve(request, decision)
-        except Refused as refused:
-            steps.answered(None, str(refused))
-            raise
-        steps.answered(consent, "")
+        steps.answered(consent)
         return consent
 
     async def _check_again(

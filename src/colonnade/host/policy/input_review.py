@@ -29,6 +29,8 @@ from colonnade.host.policy.request import (
     CallerFacts,
     Consent,
     Decision,
+    Denial,
+    DenialRemembered,
     DeniedByPerson,
     ForwardInput,
     PolicyRequest,
@@ -118,7 +120,7 @@ class InputReview:
                 await done(steps.executed(None))
                 result = await forward(input_request)
             elif self._admission.approver is None:
-                raise no_approver(request, decision)
+                raise no_approver(steps, decision)
             else:
                 result = await self._reviewed_input(
                     self._admission.approver, steps, decision, contexts, input_request, forward
@@ -158,19 +160,20 @@ class InputReview:
             await self._admission.ask(steps, decision)
             await done(steps.executed(None))
             return await forward(input_request)
-        steps.asked(decision)
-        await done(steps.executed(None))
+        with steps.asking(decision):
+            await done(steps.executed(None))
+            if is_elicitation:
+                result = await forward(input_request)
+            else:
+                result = await approver.review_input(request, decision, input_request, forward)
+        action = "accept"
         if is_elicitation:
-            result = await forward(input_request)
-            accepted = msgspec.json.decode(result, type=t.ElicitResult).action == "accept"
-            steps.answered(Consent() if accepted else None, "" if accepted else "it was declined")
-            return result
-        try:
-            result = await approver.review_input(request, decision, input_request, forward)
-        except Refused as refused:
-            steps.answered(None, str(refused))
-            raise
-        steps.answered(Consent(), "")
+            action = msgspec.json.decode(result, type=t.ElicitResult).action
+        if action == "cancel":
+            steps.unanswered("cancelled", "it was cancelled, or expired without an answer")
+        else:
+            accepted = action == "accept"
+            steps.answered(Consent() if accepted else Denial("it was declined"))
         return result
 
     async def review_relayed(
@@ -298,6 +301,8 @@ class InputReview:
         try:
             with _recorded(steps):
                 reviewed = await self._admitted(entry, steps, shown)
+        except DenialRemembered:
+            raise
         except DeniedByPerson as denied:
             return denied
         steps.returned(NO_ARGUMENTS)
@@ -357,20 +362,16 @@ class InputReview:
 
     def _approver(self, steps: RequestSteps, decision: Decision) -> Approver:
         if self._admission.approver is None:
-            raise no_approver(steps.request, decision)
+            raise no_approver(steps, decision)
         return self._admission.approver
 
     async def _answered(
         self, steps: RequestSteps, decision: Decision, ask: Callable[[], Awaitable[R]]
     ) -> R:
         """What a person lets through."""
-        steps.asked(decision)
-        try:
+        with steps.asking(decision):
             found = await ask()
-        except Refused as refused:
-            steps.answered(None, str(refused))
-            raise
-        steps.answered(Consent(), "")
+        steps.answered(Consent())
         return found
 
     def _input_policy_request(

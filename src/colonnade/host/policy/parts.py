@@ -19,6 +19,8 @@ from colonnade.host.policy.containment import Containment
 from colonnade.host.policy.guard import PolicyGuard
 from colonnade.host.policy.pins.pins import Pins
 from colonnade.host.policy.request import Approver, AuditSink, RuleSet
+from colonnade.host.policy.rules.rules import first_that_asks
+from colonnade.host.policy.steps import ADD_APPROVER
 
 if TYPE_CHECKING:  # many policies ask for no approval
     from colonnade.host.policy.approvals.approvals import Approvals
@@ -54,6 +56,8 @@ class PolicyParts:
         # The tables that are in force.
         self._tables = config
         self._is_served = False
+        # The rule that asks without a way to ask.
+        self._warned_of = ""
         # Of the inbox: its control socket, its callbacks and its store.
         self._inbox_stack = AsyncExitStack()
         self._audit: AuditSink | None = given.audit
@@ -131,6 +135,27 @@ class PolicyParts:
 
             server = ControlServer(approvals.inbox, approvals.remembered)
             await self._inbox_stack.enter_async_context(server)
+
+    def check_approver(self, rules: RuleSet | None) -> None:
+        """Log a warning if a rule asks and there is no way to ask, so that this is known before the
+        first call; once, until that has changed."""
+        rule = first_that_asks(rules) if self._is_without_approver() else ""
+        if rule and not self._warned_of:
+            log.warning(
+                "%s asks for approvals, and there is no way to ask: such calls are refused; %s, or "
+                "let a rule allow or deny them",
+                rule,
+                ADD_APPROVER,
+            )
+        self._warned_of = rule
+
+    def _is_without_approver(self) -> bool:
+        if self.approver is None:
+            return True
+        approvals = self.approvals
+        # An approver that the program has made says itself what it cannot do.
+        is_own = approvals is None or self._given.inbox is approvals
+        return not is_own and approvals is not None and not approvals.inbox.has_approver
 
     # ------------------------------------------------------------ reload
 

@@ -10,7 +10,7 @@ and refused if a member is repeated: a rule must not see another value than the 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -157,8 +157,42 @@ class Consent(Struct, frozen=True):
     rule: str = ""
 
 
+# Who has answered, of a remembered decision.
+REMEMBERED: Final = "a remembered decision"
+
+
+class Denial(Struct, frozen=True):
+    """How a request with the decision `ask` came to be denied by an answer: as `Consent`, with the
+    `reason`."""
+
+    reason: str
+    approval: str = ""
+    by: str = ""
+    rule: str = ""
+
+
+# Why a request that was asked about has no answer: its approval has expired or was withdrawn; the
+# call has stopped waiting while its approval was open; a person has dismissed it; the call was
+# cancelled; there was no way to ask; or the inbox could not take it.
+Unanswered: TypeAlias = Literal[
+    "expired", "withdrawn", "waiting", "dismissed", "cancelled", "no_approver", "failed"
+]
+
+
 class DeniedByPerson(Refused):
     """A person has said no: it is not asked about again in the same place."""
+
+    denial: Denial = Denial("")
+
+
+class DenialRemembered(DeniedByPerson):
+    """A remembered decision says no, for as long as it is remembered."""
+
+
+class NotAnswered(Refused):
+    """No person has answered, and none has said no."""
+
+    ended: Unanswered = "expired"
 
 
 def server_identity(entry: ServerEntry) -> str:
@@ -226,10 +260,12 @@ class AuditSink(Protocol):
         """A person is about to be asked."""
         ...
 
-    def answered(
-        self, call: str, request: PolicyRequest, consent: Consent | None, why: str
-    ) -> None:
-        """A person, or a remembered rule, has answered; None is a refusal, and `why` its reason."""
+    def answered(self, call: str, request: PolicyRequest, answer: Consent | Denial) -> None:
+        """A person, or a remembered rule, has answered."""
+        ...
+
+    def unanswered(self, call: str, request: PolicyRequest, ended: Unanswered, why: str) -> None:
+        """There is no answer; `why` is the reason, for people."""
         ...
 
     def executed(self, call: str, request: PolicyRequest, revision: str) -> Awaitable[None] | None:

@@ -4,13 +4,26 @@ Rules: a step that must be recorded and cannot be ends the request (`Refused`). 
 never raises: the error that ended it is raised. A refusal says what to do.
 """
 
+import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
+from contextlib import contextmanager, suppress
+from typing import Final
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from colonnade.errors import Refused
-from colonnade.host.policy.request import AuditSink, Consent, Decision, PolicyRequest
+from colonnade.host.policy.request import (
+    AuditSink,
+    Consent,
+    Decision,
+    Denial,
+    DeniedByPerson,
+    NotAnswered,
+    PolicyRequest,
+    Unanswered,
+)
 from colonnade.host.servers.session import SessionCall
 from colonnade.protocol import types as t
 
@@ -18,6 +31,12 @@ log: logging.Logger = logging.getLogger("colonnade.host")
 
 
 # ---------------------------------------------------------------- refusals
+
+# What to do where there is no way to ask.
+ADD_APPROVER: Final = (
+    "add [approvals] with socket = true to colonnade.toml and answer in "
+    '"colonnade inbox", pass Host(inbox=…)'
+)
 
 
 class HiddenNow(Refused):
@@ -38,21 +57,21 @@ def denied(request: PolicyRequest, decision: Decision) -> Refused:
     )
 
 
-def no_approver(request: PolicyRequest, decision: Decision) -> Refused:
-    """The refusal of a request that needs an approval where there is no way to ask for one."""
+def no_approver(steps: "RequestSteps", decision: Decision) -> Refused:
+    """The refusal of a request that needs an approval where there is no way to ask for one, which
+    is recorded."""
+    request = steps.request
     what, why = request.qualified or request.method, "and there is no way to ask for one"
-    hint = (
-        "add [approvals] with socket = true to colonnade.toml and answer in "
-        '"colonnade inbox", pass Host(inbox=…), or allow it with a rule'
-    )
-    return Refused(
+    refused = Refused(
         f"{what!r} needs an approval ({decision.rule}), {why}",
         server=request.server,
-        hint=hint,
+        hint=f"{ADD_APPROVER}, or allow it with a rule",
         reason="no_approver",
         rule=decision.rule,
         public=f"{what!r} needs an approval ({decision.public_rule}), {why}",
     )
+    steps.unanswered("no_approver", str(refused))
+    return refused
 
 
 # ---------------------------------------------------------------- steps
@@ -90,11 +109,42 @@ class RequestSteps:
         if self._audit is not None:
             self._audit.asked(self.id, self.request, decision)
 
-    def answered(self, consent: Consent | None, why: str) -> None:
+    def answered(self, answer: Consent | Denial) -> None:
         """A person has answered."""
-        self.consent = consent
+        if isinstance(answer, Consent):
+            self.consent = answer
         if self._audit is not None:
-            self._audit.answered(self.id, self.request, consent, why)
+            self._audit.answered(self.id, self.request, answer)
+
+    def unanswered(self, ended: Unanswered, why: str) -> None:
+        """There is no answer."""
+        if self._audit is not None:
+            self._audit.unanswered(self.id, self.request, ended, why)
+
+    @contextmanager
+    def asking(self, decision: Decision) -> Generator[None]:
+        """While a person is asked: records a denial, or that there is no answer."""
+        self.asked(decision)
+        try:
+            yield
+        except DeniedByPerson as denied:
+            self.answered(replace(denied.denial, reason=str(denied)))
+            raise
+        except NotAnswered as refused:
+            self.unanswered(refused.ended, str(refused))
+            raise
+        except Refused as refused:
+            if refused.reason == "no_approver":
+                self.unanswered("no_approver", str(refused))
+            elif refused.reason == "approval":  # of an approver of the program
+                self.answered(Denial(str(refused)))
+            else:
+                self.unanswered("failed", str(refused))
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            with suppress(Refused):
+                self.unanswered("cancelled", "the call was cancelled")
+            raise
 
     def executed(self, call: SessionCall | None) -> Awaitable[None] | None:
         """It is about to be sent. What is returned is awaited first."""

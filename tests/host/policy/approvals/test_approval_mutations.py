@@ -122,7 +122,7 @@ CUTS: dict[str, Cut] = {
     ),
     "approval: a form that the inbox answers": Cut(
         "host/policy/input_review.py",
-        "Consent() if accepted else None",
+        'Consent() if accepted else Denial("it was declined")',
         "Consent()",
         HOST,
         "shown_once_if_the_inbox",

@@ -18,6 +18,7 @@ from colonnade.host.config.inline import entry_of
 from colonnade.host.config.reader import read_config
 from colonnade.host.config.settings import Settings
 from colonnade.host.input_requests import HostInputRequest
+from colonnade.host.policy.approvals.approvals import Approvals
 from colonnade.host.policy.approvals.config import ApprovalSettings
 from colonnade.host.policy.approvals.control import find_sockets
 from colonnade.host.policy.approvals.inbox import Inbox, InboxAnswer, InboxItem
@@ -123,6 +124,53 @@ async def test_without_an_approver_a_call_is_refused_with_words_that_say_what_to
     assert refused.value.reason == "no_approver"
     assert "colonnade inbox" in refused.value.hint
     assert desk.calls == []
+
+
+@pytest.mark.parametrize("inbox", [None, Inbox()])
+@live
+async def test_a_host_whose_rules_ask_without_a_way_to_ask_says_so_once_at_its_start(
+    inbox: Inbox | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = CombinedPolicy([Policy([], "allow"), Policy([Rule("ask", name="purchases")])])
+    async with Host({"desk": Desk()}, policy=policy, inbox=inbox) as host:
+        (record,) = [one for one in caplog.records if "no way to ask" in one.message]
+        assert record.levelname == "WARNING"
+        assert "purchases" in record.message
+        assert "add [approvals] with socket = true" in record.message
+        await host.reload({"desk": Desk()})
+    assert len([one for one in caplog.records if "no way to ask" in one.message]) == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "inbox"),
+    [
+        (Policy([Rule("ask")]), Inbox(on_item=lambda _: YES)),
+        (Policy([Rule("ask")]), Approvals(Inbox())),
+        (Policy([Rule("allow")]), None),
+        (None, Inbox()),
+    ],
+)
+@live
+async def test_a_host_that_can_ask_or_need_not_says_nothing_at_its_start(
+    policy: Policy | None, inbox: Inbox | Approvals | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Host({"desk": Desk()}, policy=policy, inbox=inbox):
+        pass
+    assert "no way to ask" not in caplog.text
+
+
+@live
+async def test_a_reload_that_leaves_no_way_to_ask_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "colonnade.toml"
+    rule = '[[policy]]\nname = "purchases"\naction = "ask"\n'
+    file.write_text(f"[approvals]\n{rule}")
+    async with Host.from_config(file, trust=True) as host:
+        assert "no way to ask" not in caplog.text
+        file.write_text(rule)
+        await host.reload()
+        assert "asks for approvals, and there is no way to ask" in caplog.text
 
 
 @pytest.mark.parametrize("revision", [OLD, NEW])
@@ -283,6 +331,39 @@ async def test_a_form_that_is_asked_about_is_shown_once_if_the_inbox_answers_it(
     ]
     (answered,) = (one for one in lines if one["event"] == "answered")
     assert answered["action"] == ("allow" if accepted else "deny")
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+@live
+async def test_a_form_that_a_remembered_decision_denies_is_declined(revision: str) -> None:
+    asked = list[str]()
+
+    def ask(item: InboxItem) -> InboxAnswer:
+        asked.append(item.kind)
+        return InboxAnswer(action="decline", remember="session")
+
+    async def answer(request: HostInputRequest) -> object:
+        raise AssertionError("it is denied")
+
+    entry = entry_of("desk", Desk(), Settings(revision=revision))
+    policy, inbox = Policy([Rule("ask", requests="elicitation"), Rule("allow")]), Inbox(on_item=ask)
+    async with Host({"desk": entry}, policy=policy, inbox=inbox, on_input_request=answer) as host:
+        texts = [(await host.call_tool("desk__book")).text for _ in range(2)]
+    assert asked == ["approval"]
+    assert "declined" in texts[0]
+    assert texts[1] == texts[0]
+
+
+@live
+async def test_a_form_that_nobody_can_answer_is_cancelled_and_recorded_so(tmp_path: Path) -> None:
+    policy = Policy([Rule("ask", requests="elicitation"), Rule("allow")])
+    async with Host(
+        {"desk": Desk()}, policy=policy, inbox=Inbox(), audit=AuditLog(tmp_path)
+    ) as host:
+        assert "cancelled" in (await host.call_tool("desk__book")).text
+    text = "".join(one.read_text() for one in tmp_path.glob("*.jsonl"))
+    assert '"event":"answered"' not in text
+    assert '"event":"unanswered"' in text
 
 
 @live

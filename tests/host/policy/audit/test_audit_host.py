@@ -15,8 +15,9 @@ from colonnade import Context, Host, HostInputRequest, RemoteError, Server, Tool
 from colonnade.errors import Refused
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
+from colonnade.host.policy.approvals.inbox import Inbox, InboxAnswer
 from colonnade.host.policy.audit import file as audit_file
-from colonnade.host.policy.audit.verify import verify
+from colonnade.host.policy.audit.verify import read_calls, verify
 from colonnade.host.policy.rules.rules import Policy, Rule
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
 from host.audited import KEY, lines, opened
@@ -137,6 +138,95 @@ async def test_what_the_rules_deny_is_recorded_and_never_executed(tmp_path: Path
     events = [(one["event"], one.get("action")) for one in decoded(tmp_path)][1:-1]
     assert events == [("proposed", None), ("decided", "deny"), ("failed", None)]
     assert b"passwd" not in b"".join(lines(tmp_path))
+
+
+def answers(folder: Path) -> list[dict[str, Any]]:
+    """The lines of the log that say what came of a question."""
+    return [one for one in decoded(folder) if one["event"] in ("answered", "unanswered")]
+
+
+async def ask_about_a_call(folder: Path, inbox: Inbox | None) -> None:
+    policy = Policy([Rule("ask", name="writes")])
+    async with Host(
+        {"n": Notes().server}, policy=policy, inbox=inbox, audit=opened(folder)
+    ) as host:
+        with pytest.raises(Refused):
+            await host.call_tool("n__read", {"path": "a"})
+
+
+@pytest.mark.parametrize(
+    ("inbox", "ended"),
+    [
+        (Inbox(on_item=lambda _: None, deadline_s=0.01), "expired"),
+        (Inbox(on_item=lambda _: None, wait_s=0), "waiting"),
+        (Inbox(on_item=lambda _: InboxAnswer(action="cancel")), "dismissed"),
+        (Inbox(), "no_approver"),
+        (None, "no_approver"),
+    ],
+)
+@live
+async def test_a_call_that_nobody_has_answered_is_not_recorded_as_denied(
+    tmp_path: Path, inbox: Inbox | None, ended: str
+) -> None:
+    await ask_about_a_call(tmp_path, inbox)
+    (line,) = answers(tmp_path)
+    assert (line["event"], line["ended"], "action" in line) == ("unanswered", ended, False)
+    (found,) = read_calls(str(tmp_path), lambda _: True)
+    assert (found.decision, found.unanswered, found.answered_by) == ("ask", ended, "")
+
+
+@live
+async def test_a_question_that_the_inbox_cannot_take_is_not_recorded_as_denied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colonnade.host.policy.approvals.inbox.MAX_ITEMS", 0)
+    await ask_about_a_call(tmp_path, Inbox(on_item=lambda _: None))
+    (line,) = answers(tmp_path)
+    assert (line["event"], line["ended"]) == ("unanswered", "failed")
+    assert "the inbox is full" in line["reason"]
+
+
+@live
+async def test_a_call_that_is_cancelled_before_its_answer_is_recorded_as_cancelled(
+    tmp_path: Path,
+) -> None:
+    shown = asyncio.Event()
+    policy, inbox = Policy([Rule("ask")]), Inbox(on_item=lambda _: shown.set())
+    async with Host(
+        {"n": Notes().server}, policy=policy, inbox=inbox, audit=opened(tmp_path)
+    ) as host:
+        call = asyncio.ensure_future(host.call_tool("n__read", {"path": "a"}))
+        await shown.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    (line,) = answers(tmp_path)
+    assert (line["event"], line["ended"]) == ("unanswered", "cancelled")
+    assert [one["event"] for one in decoded(tmp_path)][-2:] == ["abandoned", "closed"]
+
+
+@live
+async def test_a_denial_is_recorded_with_the_one_who_denied_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLONNADE_HOME", str(tmp_path / "home"))
+    folder, no = tmp_path / "log", InboxAnswer(action="decline", remember="session")
+    policy = Policy([Rule("ask", name="writes")])
+    async with Host(
+        {"n": Notes().server},
+        policy=policy,
+        inbox=Inbox(on_item=lambda _: no),
+        audit=opened(folder),
+    ) as host:
+        for _ in range(2):
+            with pytest.raises(Refused):
+                await host.call_tool("n__read", {"path": "a"})
+    person, remembered = answers(folder)
+    assert (person["event"], person["action"]) == ("answered", "deny")
+    assert (person["reason"], bool(person["approval"])) == ("the user denied it", True)
+    assert person["by"].startswith("this program")
+    assert (remembered["action"], remembered["by"]) == ("deny", "a remembered decision")
+    assert remembered["rule"] == "deny n__read (remembered: session)"
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])

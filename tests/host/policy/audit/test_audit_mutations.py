@@ -13,7 +13,42 @@ WRITER = "host/policy/audit/log.py"
 FILE = "host/policy/audit/file.py"
 READER = "host/policy/audit/verify.py"
 
+STEPS = "host/policy/steps.py"
+NO_ANSWER = "nobody_has_answered_is_not"
+
 CUTS: dict[str, Cut] = {
+    # ------------------------------------------------------------ answers
+    "no answer": Cut(
+        STEPS,
+        "self.unanswered(refused.ended, str(refused))",
+        "self.answered(Denial(str(refused)))",
+        HOST,
+        NO_ANSWER,
+    ),
+    "no way to ask": Cut(
+        STEPS, '    steps.unanswered("no_approver", str(refused))\n', "", HOST, NO_ANSWER
+    ),
+    "no room to ask": Cut(
+        STEPS,
+        'self.unanswered("failed", str(refused))',
+        "self.answered(Denial(str(refused)))",
+        HOST,
+        "cannot_take",
+    ),
+    "cancelled question": Cut(
+        STEPS,
+        'self.unanswered("cancelled", "the call was cancelled")',
+        "pass",
+        HOST,
+        "cancelled_before_its_answer",
+    ),
+    "who has denied it": Cut(
+        STEPS,
+        "self.answered(replace(denied.denial, reason=str(denied)))",
+        "self.answered(Denial(str(denied)))",
+        HOST,
+        "the_one_who_denied_it",
+    ),
     # ------------------------------------------------------------ verify
     "altered line": Cut(
         READER,

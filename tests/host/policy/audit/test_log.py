@@ -23,7 +23,7 @@ from colonnade.host.policy.audit import file as audit_file
 from colonnade.host.policy.audit.lines import MAX_LINE_BYTES, DigestKey
 from colonnade.host.policy.audit.log import AuditLog
 from colonnade.host.policy.audit.verify import verify
-from colonnade.host.policy.request import Consent, Decision
+from colonnade.host.policy.request import Consent, Decision, Denial
 from colonnade.protocol import types as t
 from host.audited import ALLOWED, DENIED, KEY, call, files, lines, opened, request, result
 from live import live
@@ -123,10 +123,10 @@ async def test_an_approval_is_asked_and_answered(tmp_path: Path) -> None:
     asked = request()
     id = log.proposed(asked)
     log.asked(id, asked, ALLOWED)
-    log.answered(id, asked, Consent("7F2A", "alex", "remembered:3"), "")
+    log.answered(id, asked, Consent("7F2A", "alex", "remembered:3"))
     other = log.proposed(asked)
     log.asked(other, asked, ALLOWED)
-    log.answered(other, asked, None, "declined by alex")
+    log.answered(other, asked, Denial("declined by alex"))
     log.abandoned(other, asked, Refused("declined by alex"))
     await log.close()
     found = {(one["event"], one.get("call")): one for one in decoded(tmp_path)}
@@ -642,7 +642,7 @@ async def test_a_line_is_bounded_whatever_was_sent(tmp_path: Path) -> None:
     huge = request({"text": long}, server=long, name=long, principal=long, client=long)
     id = log.proposed(huge)
     log.decided(id, huge, DENIED)
-    log.answered(id, huge, None, long)
+    log.answered(id, huge, Denial(long))
     log.returned(id, huge, result(long))
     log.abandoned(log.proposed(huge), huge, RemoteError(1, long))
     wide = request({f"token{number}": 1 for number in range(2000)})

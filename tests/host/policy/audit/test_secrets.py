@@ -10,7 +10,7 @@ import pytest
 from colonnade.errors import RemoteError
 from colonnade.host.policy.audit.lines import Redactor
 from colonnade.host.policy.audit.verify import verify
-from colonnade.host.policy.request import Consent, Decision, PolicyRequest
+from colonnade.host.policy.request import Consent, Decision, Denial, PolicyRequest
 from colonnade.protocol import types as t
 from host.audited import files, opened, request, result
 from live import live
@@ -86,9 +86,9 @@ async def test_no_secret_is_in_ten_thousand_lines_of_canaries(
         log.decided(id, asked, rule)
         log.asked(id, asked, rule)
         if chance.random() < 0.5:
-            log.answered(id, asked, Consent("7F2A", token(chance), ""), "")
+            log.answered(id, asked, Consent("7F2A", token(chance), ""))
         else:
-            log.answered(id, asked, None, f"declined: {token(chance)} {environment}")
+            log.answered(id, asked, Denial(f"declined: {token(chance)} {environment}"))
         log.executed(id, asked, "2025-06-18")
         ending = chance.randrange(3)
         if ending == 0:

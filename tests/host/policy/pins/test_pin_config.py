@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from colonnade import Host
+from colonnade import Host, Pins, Refused
 from colonnade.host.config.reader import read_config
 from colonnade.host.config.settings import PinsTable
 from host.drifting import FileServer
@@ -94,3 +94,31 @@ async def test_a_host_of_a_file_pins_its_servers_and_reload_uses_other_settings(
     path.write_text(f'{entry}pins = "sometimes"\n')
     host = Host.from_config(path, trust=True)
     assert 'expected one of "strict", "warn" and "off"' in host.problems[0].message
+
+
+@pytest.mark.parametrize("name", ["our servers.toml", ".mcp.json"])
+@live
+async def test_the_command_that_is_logged_names_the_file_unless_it_is_found_without(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLONNADE_HOME", str(tmp_path / "state"))
+    server = FileServer(tmp_path)
+    command, *args = server.command
+    if name == ".mcp.json":
+        text = json.dumps({"mcpServers": {"a": {"command": command, "args": args}}})
+    else:
+        text = f"[servers.a]\ncommand = {json.dumps(command)}\nargs = {json.dumps(args)}\n"
+    path = written(tmp_path, text, name)
+    async with Host.from_config(path, trust=True, pins=Pins()) as host:
+        await host.list_tools()
+    server.lists["tools"][0]["description"] = "Other."
+    server.save()
+    async with Host.from_config(path, trust=True, pins=Pins()) as host:
+        await host.list_tools()
+        with pytest.raises(Refused) as refused:
+            await host.call_tool(f"a__{server.lists['tools'][0]['name']}")
+    (message,) = [one.getMessage() for one in caplog.records if "is not used" in one.getMessage()]
+    option = "" if name == ".mcp.json" else f" --config '{path}'"
+    assert message.endswith(f"see what changed with: colonnade pins diff a{option}")
+    assert str(tmp_path) not in str(refused.value)  # a caller on another machine may get it

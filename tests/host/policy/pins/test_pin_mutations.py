@@ -21,6 +21,13 @@ _GUARD = "host/policy/pins/pin_guard.py"
 _CONTAIN = "host/policy/containment.py"
 
 CUTS: dict[str, Cut] = {
+    "files are in no refusal": Cut(
+        _GUARD,
+        "    hint = refusal_hint(server.key)\n",
+        "    hint = refusal_hint(server.key, server.file)\n",
+        CONFIG,
+        "command_that_is_logged",
+    ),
     # ------------------------------------------------------------ definitions
     "all items of one name": Cut(
         _DEFINITIONS,

@@ -12,7 +12,7 @@ nothing here is sent to the client that calls. Without anyone to ask, a request 
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 import msgspec
@@ -26,16 +26,22 @@ from colonnade.host.policy.approvals.inbox import (
     InboxAnswer,
     InboxItem,
     InboxKind,
+    ItemState,
     new_item,
     new_key,
 )
-from colonnade.host.policy.approvals.remembered import RememberedRules
+from colonnade.host.policy.approvals.remembered import RememberedRule, RememberedRules
 from colonnade.host.policy.request import (
+    REMEMBERED,
     Consent,
     Decision,
+    Denial,
+    DenialRemembered,
     DeniedByPerson,
     ForwardInput,
+    NotAnswered,
     PolicyRequest,
+    Unanswered,
 )
 from colonnade.ports import SERVER_PRINCIPAL
 from colonnade.protocol import types as t
@@ -112,9 +118,12 @@ class Approvals:
                 )
             elif scope:
                 try:
-                    self.remembered.add(item, scope)
+                    self.remembered_as(self.remembered.add(item, scope))
                 except Refused as refused:
                     log.warning("the answer to %s holds for this call only: %s", item.id, refused)
+
+    def remembered_as(self, rule: RememberedRule) -> None:
+        """An answer is remembered as this rule: for terminals, which show it."""
 
     # ------------------------------------------------------------ requests of callers
 
@@ -150,10 +159,12 @@ class Approvals:
             return None
         if rule.action == "deny":
             hint = f"`colonnade policy forget {rule.id}` removes that decision"
-            raise Refused(
+            denied = DenialRemembered(
                 "a person has denied it, and this is remembered", hint=hint, reason="approval"
             )
-        return Consent(by="a remembered decision", rule=rule.sentence)
+            denied.denial = Denial("", by=REMEMBERED, rule=rule.sentence)
+            raise denied
+        return Consent(by=REMEMBERED, rule=rule.sentence)
 
     async def _use(self, item: InboxItem) -> bool:
         """Whether an approval allows the request now; it is used by that."""
@@ -292,7 +303,7 @@ class Approvals:
         if not isinstance(params, t.ElicitRequestParams):
             raise Declined("there is no model for sampling; pass Host(on_input_request=…)")
         if not self.inbox.has_approver:
-            raise Declined("there is no person to ask")
+            raise Declined("there is no person to ask", action="cancel")
         item = self._input_item(request, params)
         answered = await self.inbox.read(item.key) if item.task else None
         if answered is None or not await self.inbox.use(answered):  # it was not while we were gone
@@ -329,16 +340,28 @@ class Approvals:
         )
 
 
+_ENDED: Final[Mapping[ItemState, Unanswered]] = {
+    "open": "waiting",
+    "used": "waiting",
+    "cancelled": "dismissed",
+    "withdrawn": "withdrawn",
+}
+
+
 def _refusal(item: InboxItem) -> Refused:
     """Why there is no approval, and what the caller can do."""
     hint = "call again to ask anew"
     if item.state == "open":
         what, hint = f"it is waiting for approval {item.id}", "call again with the same arguments"
     elif item.state == "declined":
-        return DeniedByPerson("the user denied it", server=item.server, reason="approval")
+        denied = DeniedByPerson("the user denied it", server=item.server, reason="approval")
+        denied.denial = Denial("", approval=item.id, by=item.answered_by)
+        return denied
     else:
         what = f"approval {item.id} is {item.state}"
-    return Refused(what, server=item.server, hint=hint, reason="approval")
+    refused = NotAnswered(what, server=item.server, hint=hint, reason="approval")
+    refused.ended = _ENDED.get(item.state, "expired")
+    return refused
 
 
 def _last_key(item: InboxItem) -> str:

@@ -70,7 +70,8 @@ class ControlRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class ControlResponse(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message of a host. `won` is whether an answer was the first, or a rule was removed;
-    `left_off` is how many items a list has beyond those that it shows."""
+    `left_off` is how many items a list has beyond those that it shows; `rules` are remembered
+    decisions, of an answer the one that it has made."""
 
     error: str = ""
     name: str = ""
@@ -258,8 +259,14 @@ class ControlServer:
             outcome = await inbox.answer(
                 request.id, request.answer, serial=request.serial, by=request.by[:MAX_NAME]
             )
+            made = None
+            if outcome.won and remembered is not None:
+                made = remembered.made_by(outcome.item)
             return ControlResponse(
-                items=(outcome.item,), won=outcome.won, sentence=outcome.sentence
+                items=(outcome.item,),
+                won=outcome.won,
+                sentence=outcome.sentence,
+                rules=(made,) if made is not None else (),
             )
         if request.do == "rules":
             rules = remembered.list() if remembered is not None else []

@@ -22,6 +22,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from colonnade.errors import Refused
 from colonnade.host.policy.approvals.inbox import InboxItem
@@ -176,6 +177,17 @@ class RememberedRules:
             write_rule(self.folder, rule)
             self._read_at = -1
         return rule
+
+    def made_by(self, item: InboxItem) -> RememberedRule | None:
+        """The rule that an answer has made; None if it made none, or could not be remembered."""
+        scope = item.answer.remember if item.answer is not None else ""
+        if not scope:
+            return None
+        made = rule_of(item, scope, self.project, 0.0)
+        for one in self.list():
+            if replace(one, created_at=0.0) == made:
+                return one
+        return None
 
     def remove(self, id: str) -> bool:
         """Remove a rule by its id; whether there was one."""

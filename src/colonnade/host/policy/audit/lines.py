@@ -134,6 +134,9 @@ class AuditLine(Struct, frozen=True, kw_only=True):
     # Of a decision, and of the answer to an approval.
     action: str = ""
     rule: str = ""
+    by: str = ""
+    # Why there is no answer.
+    ended: str = ""
     # Of an outcome.
     is_error: bool = False
     error: str = ""

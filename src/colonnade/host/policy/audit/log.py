@@ -48,7 +48,13 @@ from colonnade.host.policy.audit.lines import (
     encodable,
     members,
 )
-from colonnade.host.policy.request import Consent, Decision, PolicyRequest
+from colonnade.host.policy.request import (
+    Consent,
+    Decision,
+    Denial,
+    PolicyRequest,
+    Unanswered,
+)
 from colonnade.ports import Store
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode
@@ -179,22 +185,28 @@ class AuditLog:
         self._append(b"asked", call, request, self._rule.encode, (decision.rule,))
         self._flush_soon()
 
-    def answered(
-        self, call: str, request: PolicyRequest, consent: Consent | None, why: str
-    ) -> None:
-        """A person, or a remembered rule, has answered; None is a refusal, and `why` its reason."""
-        self._append(b"answered", call, request, self._answered, (consent, why))
+    def answered(self, call: str, request: PolicyRequest, answer: Consent | Denial) -> None:
+        """A person, or a remembered rule, has answered."""
+        self._append(b"answered", call, request, self._answered, answer)
         self._flush_soon()
 
-    def _answered(self, answer: tuple[Consent | None, str]) -> bytes:
-        consent, why = answer
-        if consent is None:
-            return members({"action": "deny", "reason": self._redactor.message(why)})
+    def _answered(self, answer: Consent | Denial) -> bytes:
         name = self._redactor.name
-        fields = {"action": "allow", "approval": name(consent.approval), "by": name(consent.by)}
-        if consent.rule:
-            fields["rule"] = name(consent.rule)
+        fields = {"action": "allow", "approval": name(answer.approval), "by": name(answer.by)}
+        if isinstance(answer, Denial):
+            fields |= {"action": "deny", "reason": self._redactor.message(answer.reason)}
+        if answer.rule:
+            fields["rule"] = name(answer.rule)
         return members(fields)
+
+    def unanswered(self, call: str, request: PolicyRequest, ended: Unanswered, why: str) -> None:
+        """There is no answer; `why` is the reason, for people."""
+        self._append(b"unanswered", call, request, self._unanswered, (ended, why))
+        self._flush_soon()
+
+    def _unanswered(self, about: tuple[Unanswered, str]) -> bytes:
+        ended, why = about
+        return members({"ended": ended, "reason": self._redactor.message(why)})
 
     def executed(self, call: str, request: PolicyRequest, revision: str) -> Awaitable[None] | None:
         """The request is about to be sent; `revision` is the one of the server.

@@ -406,6 +406,10 @@ class _RunState:
 # ---------------------------------------------------------------- calls
 
 
+# Who has answered, if the approver has not said it.
+PERSON: Final = "a person"
+
+
 class CallSummary(Struct):
     """One call, from all of its lines."""
 
@@ -418,6 +422,9 @@ class CallSummary(Struct):
     name: str
     decision: str = ""
     rule: str = ""
+    # Who has answered, if a person was asked, and why there is no answer; the one or the other.
+    answered_by: str = ""
+    unanswered: str = ""
     # One of `OUTCOMES`; empty if there is none.
     outcome: str = ""
     error: str = ""
@@ -428,6 +435,10 @@ class CallSummary(Struct):
         """Take over what another line says."""
         if line.event in ("decided", "answered"):
             self.decision, self.rule = line.action, line.rule or self.rule
+            if line.event == "answered":
+                self.answered_by = line.by or PERSON
+        elif line.event == "unanswered":
+            self.unanswered = line.ended
         elif line.event == "executed":
             self.was_sent = True
         elif line.event in OUTCOMES:

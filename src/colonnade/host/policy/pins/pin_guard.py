@@ -83,7 +83,9 @@ class PinGuard:
         """A server, with its mode."""
         found = self._servers.get(server)
         if found is None:
-            found = PinnedServer(server.key, pinned_identity(server.entry), self.mode(server))
+            entry = server.entry
+            file = entry.place.file if entry.place is not None else ""
+            found = PinnedServer(server.key, pinned_identity(entry), self.mode(server), file)
             self._servers[server] = found
         return found
 

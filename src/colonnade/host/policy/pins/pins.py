@@ -13,6 +13,8 @@ other. If the record cannot be read or written, the list fails, and nothing of i
 
 import asyncio
 import logging
+import os
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -63,6 +65,8 @@ class PinnedServer(Struct, frozen=True):
     key: str
     identity: str
     mode: PinMode = "strict"
+    # The file of its entry; empty in a program.
+    file: str = ""
 
 
 class ListReview(Struct, frozen=True):
@@ -88,9 +92,20 @@ def refusal_text(server: str, held: HeldItem) -> str:
     return f"{held.subject} of server {shown!r} is not used: {held.reason}"
 
 
-def refusal_hint(server: str) -> str:
-    """What to do about an item that is held."""
-    return f"see what changed with: colonnade pins diff {clean(server)}"
+def refusal_hint(server: str, file: str = "") -> str:
+    """What to do about an item that is held; with the option for a file that the command does not
+    find by itself. Only a log may have the file: callers must not learn it."""
+    option = f" --config {shlex.quote(clean(file))}" if file and not _is_found(file) else ""
+    return f"see what changed with: colonnade pins diff {clean(server)}{option}"
+
+
+def _is_found(file: str) -> bool:
+    """Whether commands in the folder of this process use a file without being told to."""
+    from colonnade.host.config.formats import existing_files  # on use
+
+    found = existing_files(home=os.path.expanduser("~"), folder=os.getcwd(), env=os.environ)
+    real = os.path.realpath(file)
+    return any(os.path.realpath(one) == real for _, files in found for one in files)
 
 
 class PinStatus(Struct, frozen=True):
@@ -225,7 +240,7 @@ class Pins:
         new = [one for one in found.held.values() if (server.identity, one) not in self._logged]
         for one in new[:MAX_LOGGED]:
             self._logged.add((server.identity, one))
-            text, hint = refusal_text(server.key, one), refusal_hint(server.key)
+            text, hint = refusal_text(server.key, one), refusal_hint(server.key, server.file)
             log.warning("%s; %s", text if server.mode == "strict" else _warned(server, one), hint)
         if len(new) > MAX_LOGGED:
             more = len(new) - MAX_LOGGED

@@ -337,6 +337,12 @@ class Policy:
     def __repr__(self) -> str:
         return f"<Policy {self.version}: {len(self.rules)} rules, default {self.default}>"
 
+    @property
+    def first_that_asks(self) -> str:
+        """The label of the first rule with the action `ask`; empty if there is none."""
+        found = (one for one in self.rules if isinstance(one, Rule) and one.action == "ask")
+        return next((self._labels[id(one)] for one in found), "")
+
     # ------------------------------------------------------------ decisions
 
     def decide(self, request: PolicyRequest) -> Decision:
@@ -549,6 +555,15 @@ def _problem(rule: Rule, request: PolicyRequest) -> str:
         return rule.problem(request)
     except Fault as fault:
         return fault.message
+
+
+def first_that_asks(rules: RuleSet | None) -> str:
+    """The label of the first rule with the action `ask`; empty if none has it, as far as it is
+    known: functions are not called, and the default is no rule."""
+    if isinstance(rules, CombinedPolicy):
+        found = (first_that_asks(one) for one in rules.policies)
+        return next((one for one in found if one), "")
+    return rules.first_that_asks if isinstance(rules, Policy) else ""
 
 
 class CombinedPolicy:
