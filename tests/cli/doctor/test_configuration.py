@@ -215,7 +215,7 @@ def test_the_table_is_green_and_red_at_a_terminal_and_not_for_no_color(folder: P
     file = trusted("mcp.json", typo={"command": "no-such-program-here"})
     with PseudoTerminal(folder, "doctor", file) as terminal:
         _, shown = terminal.end()
-    assert "[....................]   0%  typo: file" in shown  # while it is looked at
+    assert "[....................]   0%  waiting for typo: file" in shown  # while it is looked at
     assert "\033[32mok\033[0m" in shown
     assert "\033[1;31mFAILED\033[0m" in shown
     with PseudoTerminal(folder, "doctor", file, NO_COLOR="1") as terminal:

@@ -24,7 +24,7 @@ class Server:
         self.error: Exception | None = None
         self.changed: list[ListKind] = []
 
-    async def fetch(self, *_: Any) -> Sequence[Any]:
+    async def fetch(self, method: str, caller: str, fetch: Any, source: Any) -> Sequence[Any]:
         if self.error is not None:
             raise self.error
         await self.responds.wait()
