@@ -480,6 +480,7 @@ async def test_a_call_that_waits_for_its_server_is_not_sent_past_rules_that_are_
             await goes_on.wait()
             return call
 
+        monkeypatch.setattr(supervisor, "_acquire_open", lambda request: None)
         monkeypatch.setattr(supervisor, "_acquire", acquire_later)
         call = asyncio.create_task(host.call_tool("a__wipe"))
         await waits.wait()

@@ -740,7 +740,8 @@ class HostedSession:
             )
         call = SessionCall(self, request, key)
         self.calls[call] = None
-        self.input_requests.call_added()
+        if self.input_requests.arrivals:
+            self.input_requests.call_added()
         return call
 
     def remove_call(self, call: SessionCall, now: float) -> None:

@@ -161,7 +161,7 @@ class SessionInputRequests(InputCallbacks):
         # The session of the client that has notified of a change since, and its principal.
         self.changed_in: tuple[Session, str] | None = None
         # Input requests of tasks that wait for a request about their task.
-        self._arrivals: list[asyncio.Future[None]] = []
+        self.arrivals: list[asyncio.Future[None]] = []
 
     @property
     def capabilities(self) -> t.ClientCapabilities:
@@ -201,7 +201,7 @@ class SessionInputRequests(InputCallbacks):
                     if own or other:
                         return own or other
                     arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                    self._arrivals.append(arrival)
+                    self.arrivals.append(arrival)
                     await arrival
         except TimeoutError:
             if not limit.expired():
@@ -210,7 +210,7 @@ class SessionInputRequests(InputCallbacks):
 
     def call_added(self) -> None:
         """There is another call in flight."""
-        arrivals, self._arrivals = self._arrivals, []
+        arrivals, self.arrivals = self.arrivals, []
         for arrival in arrivals:
             if not arrival.done():
                 arrival.set_result(None)

@@ -210,8 +210,6 @@ class DuplexLink:
             return [MessageIgnored("a message after the link was closed")]
         if type(frame) is Request:
             return self._receive_request(frame, parts)
-        if type(frame) is ResultResponse:
-            return self._receive_outcome(frame)
         if isinstance(frame, Batch):
             return self._receive_batch(frame, now)
         return self._receive_frame(frame, now, parts)

@@ -85,7 +85,7 @@ class RequestTimeouts:
     __slots__ = ("_fires_at", "_running", "_timer", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
+        self.loop: asyncio.AbstractEventLoop = loop
         self._running: dict[RequestTimeout, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._fires_at = 0.0
