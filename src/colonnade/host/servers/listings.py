@@ -81,9 +81,6 @@ LIST_TYPES: Mapping[ListKind, type[t.ProtocolType]] = {
 WAIT_S = 20.0
 # A server that could not be listed is not asked again for this long, unless a fresh list is wanted.
 RETRY_S = 30.0
-# How long a list waits for a server that has let another one wait in vain, or whose last attempt
-# has timed out: as long as a server needs that has started meanwhile.
-SLOW_WAIT_S = 1.0
 # The lifetime of a list of a server that does not send `list_changed`.
 UNNOTIFIED_S = 60.0
 # A name that is not in a list causes no further request within this time: models invent names
@@ -226,7 +223,7 @@ class Listing(Generic[T]):
     """The cached list of one server. `what` names it in errors; `fetch` requests it from the server
     for a caller, within `limit_s`, on the session of a call if one is given; `on_change` is called
     when a new list differs from the one that callers have seen; `is_notified` is whether the server
-    sends `list_changed` for it, and `is_slow` whether callers wait in vain for its other lists."""
+    sends `list_changed` for it."""
 
     def __init__(
         self,
@@ -236,7 +233,6 @@ class Listing(Generic[T]):
         limit_s: float,
         on_change: Callable[[], None],
         is_notified: Callable[[], bool],
-        is_slow: Callable[[], bool] = lambda: False,
     ) -> None:
         self.content: T | None = None
         self.error: ColonnadeError | None = None
@@ -246,7 +242,6 @@ class Listing(Generic[T]):
         self._limit_s = limit_s
         self._on_change = on_change
         self._is_notified = is_notified
-        self._is_slow = is_slow
         self._is_stale = True
         # A caller wanted it and did not get it; `on_change` was called for the change already.
         self._was_missed = False
@@ -302,8 +297,6 @@ class Listing(Generic[T]):
             self._start(caller)
         assert self._task is not None
         seconds = self._started_at + wait_s - now
-        if not fresh and (isinstance(self.error, TimedOut) or self._is_slow()):
-            seconds = min(seconds, SLOW_WAIT_S)
         if seconds > 0:
             await asyncio.wait([self._task], timeout=seconds)
         if self.content is None:
@@ -680,12 +673,7 @@ class ServerListings:
             limit_s,
             lambda: self._on_change(kind),
             lambda: self._is_notified(kind),
-            self._is_slow,
         )
-
-    def _is_slow(self) -> bool:
-        """Whether a caller has waited in vain for one of the lists, which is still requested."""
-        return any(one.is_late and one.is_loading for one in self.by_kind.values())
 
     # ------------------------------------------------------------ manifests
 
