@@ -1,8 +1,6 @@
 """`colonnade gateway`: one command on a configuration file, over HTTP and on stdio."""
 
-import asyncio
 import json
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -110,73 +108,6 @@ def test_views_of_a_gateway_are_endpoints_of_their_own(folder: Path) -> None:
                 assert "## one\n\nUse one with care." in client.instructions
 
         exercise()
-
-
-RELOADED = """
-[[policy]]
-tools = "one__add"
-action = "deny"
-
-[[policy]]
-action = "allow"
-
-[servers.three]
-command = "PYTHON"
-args = ["-m", "colonnade", "run", "two.py"]
-
-"""
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no such signal")
-def test_a_gateway_reads_its_file_again_at_sighup_and_keeps_it_if_the_new_one_is_invalid(
-    folder: Path,
-) -> None:
-    home, file = str(folder / "home"), folder / "colonnade.toml"
-    text = file.read_text()
-
-    def change(text: str, *, trust: bool = True) -> None:
-        file.write_text(text)
-        if trust:
-            words = ("config", "trust", "colonnade.toml", "--yes")
-            assert command(folder, *words, COLONNADE_HOME=home).returncode == 0
-        process.process.send_signal(signal.SIGHUP)
-
-    def kept(words: str) -> None:
-        while words not in (line := process.err.next()):
-            assert line
-        assert "the configuration before it stays in force" in line
-
-    async def names_are(expected: list[str]) -> None:
-        async with connect(url) as client:
-            found: list[str] = []
-            while found != expected:
-                found = sorted(tool.name for tool in await client.list_tools())
-                await asyncio.sleep(0.01)
-
-    with Process(
-        folder, "gateway", "colonnade.toml", "--port", "0", COLONNADE_HOME=home
-    ) as process:
-        url = process.out.next().rpartition(" ")[2]
-
-        @live
-        async def exercise() -> None:
-            await names_are(["one__add", "two__add"])
-            added = RELOADED.replace("PYTHON", sys.executable).replace("two.py", f"{folder}/two.py")
-            change(f"{text}{added}")
-            await names_are(["three__add", "two__add"])
-            change(f"{text}[[policy", trust=False)
-            kept("colonnade.toml")
-            change(text)
-            await names_are(["one__add", "two__add"])
-            change(f"{text}{added}# changed", trust=False)
-            kept("trust")
-            change("[gateway]\n")
-            kept("no servers")
-            await names_are(["one__add", "two__add"])
-
-        exercise()
-        process.process.terminate()
-        assert process.process.wait() == 0
 
 
 @live

@@ -168,14 +168,14 @@ CUTS: dict[str, Cut] = {
     ),
     "sandbox of a gateway": Cut(
         "cli/commands/gateway.py",
-        "config, sandbox_of(options.sandbox) or (table.sandbox if table is not None else None)",
-        "config, None",
+        "    config = with_sandbox(config, sandbox_of(options.sandbox) or table.sandbox)\n",
+        "",
         COMMANDS,
         "sees_few_files",
     ),
     "bubblewrap of a gateway": Cut(
         "cli/commands/gateway.py",
-        "    asyncio.run(require_bubblewrap(config))\n",
+        "    require_bubblewrap(config)\n",
         "",
         COMMANDS,
         "cannot_make_its_sandboxes",

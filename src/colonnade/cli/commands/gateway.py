@@ -24,7 +24,6 @@ from colonnade.cli.commands.serve import (
     serve_error,
 )
 from colonnade.cli.errors import INTERRUPTED, LOG_FORMAT, UNREACHABLE, CliError, Reporter
-from colonnade.cli.gateway_reload import GatewayReload
 from colonnade.cli.options import Action, ConnectionOptions, complete_file
 from colonnade.errors import CannotConnect, LocalProtocolError, Refused
 from colonnade.text import clean, closest
@@ -114,8 +113,7 @@ class GatewayOptions(NamedTuple):
 
 
 def serve_gateway(options: GatewayOptions, given: dict[str, Any]) -> int:
-    """Serve until SIGTERM, Ctrl-C or the end of stdin; SIGHUP reads the file again. Return the
-    exit code."""
+    """Serve until SIGTERM, Ctrl-C or the end of stdin; return the exit code."""
     from colonnade.transport.http_server.settings import LOG_FORMAT as HTTP_LOG_FORMAT
 
     debug, stdio = options.debug, options.stdio
@@ -136,10 +134,10 @@ def serve_gateway(options: GatewayOptions, given: dict[str, Any]) -> int:
         configure_logging(reporter, LOG_FORMAT if stdio else HTTP_LOG_FORMAT)
         if settings.log_level is None and not debug:
             _log_processes(LOG_FORMAT if stdio else HTTP_LOG_FORMAT)
-        made, reload = make_gateway(options)
+        made = make_gateway(options)
         if stdio:
-            return _serve_stdio(made, reload)
-        return _serve_http(made, settings, reload)
+            return _serve_stdio(made)
+        return _serve_http(made, settings)
     except CliError as error:
         reporter.error(error)
         return error.code
@@ -163,11 +161,9 @@ def _log_processes(log_format: str) -> None:
 # ---------------------------------------------------------------- the gateway
 
 
-def make_gateway(options: GatewayOptions) -> "tuple[Gateway, GatewayReload]":
-    """The gateway of a file, and what reads that again. Raises `CliError`. Call it outside of an
-    event loop: it may prompt the user."""
-    import asyncio
-
+def make_gateway(options: GatewayOptions) -> "Gateway":
+    """The gateway of a file. Raises `CliError`. Call it outside of an event loop: it may prompt the
+    user."""
     from colonnade.cli.connections import load_config_for, login_for, show_problems
     from colonnade.cli.terminal import Terminal
     from colonnade.gateway.gateway import Gateway
@@ -177,8 +173,9 @@ def make_gateway(options: GatewayOptions) -> "tuple[Gateway, GatewayReload]":
     terminal, file, view = Terminal(), options.file, options.view
     config = load_config_for(ConnectionOptions(file), terminal)
     table = config.gateway or GatewaySettings()
-    config = prepare_commands(config, options, terminal)
-    asyncio.run(require_bubblewrap(config))
+    config = authorize_commands(config, options, terminal)
+    config = with_sandbox(config, sandbox_of(options.sandbox) or table.sandbox)
+    require_bubblewrap(config)
     show_problems(config.problems, terminal)
     configured, keys = _look_up(file, table)
     place = str(table.store_place or f"{file}: [gateway]: store")
@@ -206,42 +203,14 @@ def make_gateway(options: GatewayOptions) -> "tuple[Gateway, GatewayReload]":
         )
     except LocalProtocolError as error:
         raise CliError(f"{file}: {error}") from None
-    reload = GatewayReload(host, config, partial(_read_again, options))
     if not view:
-        return made, reload
+        return made
     if view not in made.views:
         known = ", ".join(made.views) or "none"
         raise CliError(f"there is no view {view} in {file}", hint=f"views are {known}")
     chosen = made.views[view]
     chosen.closes(host)
-    return chosen, reload
-
-
-async def _read_again(options: GatewayOptions) -> "Config":
-    """The configuration as it is now; nobody is asked for anything. Raises `CliError`."""
-    from colonnade.cli.config_target import input_prompt
-    from colonnade.cli.terminal import Terminal
-    from colonnade.host.config.reader import read_config
-
-    config = read_config([options.file], on_input=input_prompt(Terminal()), strict=True)
-    if not any(one.settings.enabled for one in config.entries.values()):
-        wrong = "; ".join(str(one) for one in config.problems)
-        raise CliError(wrong or f"{options.file} has no servers")
-    config = prepare_commands(config, options, None)
-    await require_bubblewrap(config)
-    return config
-
-
-def prepare_commands(
-    config: "Config", options: GatewayOptions, terminal: "Terminal | None"
-) -> "Config":
-    """The servers whose commands may be started, with their sandboxes. Raises `CliError`. Without a
-    terminal nobody is asked."""
-    table = config.gateway
-    config = authorize_commands(config, options, terminal)
-    return with_sandbox(
-        config, sandbox_of(options.sandbox) or (table.sandbox if table is not None else None)
-    )
+    return chosen
 
 
 def require_keys(file: str, store: "Store | None", keys: list[bytes]) -> None:
@@ -306,9 +275,11 @@ def with_sandbox(config: "Config", sandbox: "Sandbox | None") -> "Config":
     return replace(config, entries=entries)
 
 
-async def require_bubblewrap(config: "Config") -> None:
+def require_bubblewrap(config: "Config") -> None:
     """Raise `CliError` if a command is to have a sandbox and none can be made here: otherwise that
     would be known only once a client lists its tools."""
+    import asyncio
+
     from colonnade.host.servers.supervisor import url_of
     from colonnade.transport.process.sandbox import find_bubblewrap
 
@@ -316,15 +287,13 @@ async def require_bubblewrap(config: "Config") -> None:
         settings = entry.settings
         if settings.enabled and settings.sandbox and not url_of(entry.shown):
             try:
-                await find_bubblewrap(key)
+                asyncio.run(find_bubblewrap(key))
             except CannotConnect as error:
                 raise CliError(clean(error.summary), UNREACHABLE, hint=error.hint) from None
             return
 
 
-def authorize_commands(
-    config: "Config", options: GatewayOptions, terminal: "Terminal | None"
-) -> "Config":
+def authorize_commands(config: "Config", options: GatewayOptions, terminal: "Terminal") -> "Config":
     """R1337: the servers without those whose command is dangerous and was not authorized: by an
     option, or by an answer, which is kept until the command changes. Raises `CliError` if none is
     left."""
@@ -370,7 +339,7 @@ def _check_allowed(config: "Config", options: GatewayOptions) -> None:
             raise CliError(message, hint=hint)
 
 
-def _is_authorized(entry: "ServerEntry", terminal: "Terminal | None") -> bool:
+def _is_authorized(entry: "ServerEntry", terminal: "Terminal") -> bool:
     """Whether a user has authorized a command, now or before."""
     from colonnade.host.config.trust import recall, remember
 
@@ -378,7 +347,7 @@ def _is_authorized(entry: "ServerEntry", terminal: "Terminal | None") -> bool:
     name = f"gateway {file} {entry.key}"
     if recall(name) == entry.command_digest:
         return True
-    if terminal is None or not terminal.can_ask:
+    if not terminal.can_ask:
         return False
     terminal.note(f"server {clean(entry.key)} starts: {entry.shown}\n")
     terminal.note("".join(f"  ! {danger}\n" for danger in entry.dangers))
@@ -424,23 +393,15 @@ def open_store(text: str | None, place: str = "--store") -> "Store | None":
 # ---------------------------------------------------------------- transports
 
 
-def _serve_stdio(made: "Gateway", reload: GatewayReload) -> int:
-    from colonnade.transport.stdio import (
-        print_terminal_hint,
-        redirect_standard_streams,
-        run_stdio,
-    )
-
-    def started(reading: int) -> None:
-        reload.listen()
-        print_terminal_hint(made, reading, "colonnade gateway FILE --port 8000")
+def _serve_stdio(made: "Gateway") -> int:
+    from colonnade.transport.stdio import redirect_standard_streams, run_stdio
 
     with contextlib.ExitStack() as taken:
         try:
             streams = taken.enter_context(redirect_standard_streams())
         except OSError:
             raise CliError("stdin or stdout is closed, and an MCP server needs both") from None
-        interrupted = run_stdio(made, streams=streams, on_started=started)
+        interrupted = run_stdio(made, streams=streams)
     return INTERRUPTED if interrupted else 0
 
 
@@ -454,7 +415,7 @@ def describe_servers(made: "Gateway", url: str) -> str:
     return "\n".join(lines)
 
 
-def _serve_http(made: "Gateway", settings: ServeSettings, reload: GatewayReload) -> int:
+def _serve_http(made: "Gateway", settings: ServeSettings) -> int:
     from colonnade.auth.ssrf import is_loopback_host
     from colonnade.cli.terminal import Terminal
     from colonnade.transport.http_server.runner import announce, run
@@ -467,7 +428,6 @@ def _serve_http(made: "Gateway", settings: ServeSettings, reload: GatewayReload)
         )
 
     def started(site: "HttpRunner") -> None:
-        reload.listen()
         announce(site)
         terminal = Terminal()
         if terminal.is_watched:
