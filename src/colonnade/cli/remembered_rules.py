@@ -86,12 +86,17 @@ def said_of(rule: RememberedRule) -> str:
 
 def deciding_rule(request: PolicyRequest, decision: Decision) -> RememberedRule | None:
     """The remembered decision that answers where the rules ask, as a host in this folder would find
-    it; a denial before an approval. It does not start the server, so its definition is not known:
-    the rule counts if that is the one that the person saw."""
+    it; a denial before an approval. Those of a session hold for one running host only. It does not
+    start the server, so its definition is not known: the rule counts if that is the one that the
+    person saw."""
     if decision.action != "ask":
         return None
     rules, project = asyncio.run(remembered_rules()), RememberedRules().project
-    fits = [one for one in rules if one.matches(_as_seen(request, one), decision, project)]
+    fits = [
+        one
+        for one in rules
+        if one.scope != "session" and one.matches(_as_seen(request, one), decision, project)
+    ]
     return min(fits, key=lambda one: one.action != "deny", default=None)
 
 
@@ -100,7 +105,10 @@ def _as_seen(request: PolicyRequest, rule: RememberedRule) -> PolicyRequest:
     the arguments."""
     arguments = request.arguments
     with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-        if rule.arguments and msgspec.json.decode(rule.arguments) == request.decoded_arguments:
+        # As JSON: in Python `true` equals 1, and 1 equals 1.0.
+        if rule.arguments and _sorted(msgspec.json.decode(rule.arguments)) == _sorted(
+            request.decoded_arguments
+        ):
             arguments = Raw(rule.arguments.encode())
     return replace(
         request,
@@ -108,6 +116,10 @@ def _as_seen(request: PolicyRequest, rule: RememberedRule) -> PolicyRequest:
         identity=request.identity or rule.identity,
         definition_digest=rule.definition_digest,
     )
+
+
+def _sorted(value: Any) -> bytes:
+    return msgspec.json.encode(value, order="sorted")
 
 
 def show_remembered(terminal: Terminal) -> None:

@@ -272,6 +272,7 @@ def test_explain_shows_the_remembered_decision_that_answers_and_how_it_is_remove
         {"method": "prompts/get"},
         {"scope": "project", "project": "/another/folder"},
         {"arguments": '{"path": "/srv/b"}', "arguments_digest": "00"},
+        {"arguments": '{"path": "/srv/a", "size": 3.0}', "arguments_digest": "00"},
     ],
 )
 def test_explain_does_not_show_a_remembered_decision_of_another_call(

@@ -9,6 +9,7 @@ they are; nothing is written by hand.
 """
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -191,7 +192,9 @@ def _photograph(host: Window, person: Window, target: Path) -> None:
     assert "no decisions are remembered" in shown
     lines = shown.splitlines()
     first = next(n for n, line in enumerate(lines) if "allow" in line)
-    _save(target / "remembered.svg", "\n".join(["$ colonnade policy ls", *lines[first:]]))
+    # The folder of this run is not one to show.
+    text = re.sub(r"/\S*/cn-\w+/", "/srv/", "\n".join(lines[first:]))
+    _save(target / "remembered.svg", f"$ colonnade policy ls\n{text}")
 
 
 def _save(path: Path, shown: str) -> None:

@@ -47,7 +47,7 @@ FOLDER: Final = click.argument("folder", metavar="[DIR]", required=False, defaul
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _AGO: Final = re.compile(r"(\d{1,6})([smhd])")
-# What became of a call that nobody has answered.
+# What became of a call whose approval got no answer.
 _NO_ANSWER: Final = {
     "expired": "expired without an answer",
     "withdrawn": "withdrawn without an answer",

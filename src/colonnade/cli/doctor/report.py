@@ -134,7 +134,8 @@ async def run_doctor(targets: Sequence[DoctorTarget], terminal: Terminal) -> lis
     async with asyncio.TaskGroup() as group:
         drawing = group.create_task(redraw())
         tasks = [group.create_task(check_server(*one)) for one in enumerate(targets)]
-        await asyncio.wait(tasks)
+        if tasks:
+            await asyncio.wait(tasks)
         drawing.cancel()
     return [task.result() for task in tasks]
 
