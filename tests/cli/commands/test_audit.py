@@ -51,7 +51,7 @@ def test_ls_lists_calls_with_their_outcome(tmp_path: Path) -> None:
     ]
 
 
-def test_ls_tells_a_denial_from_a_call_that_nobody_has_answered(tmp_path: Path) -> None:
+def test_ls_tells_a_denial_from_a_call_that_no_person_has_answered(tmp_path: Path) -> None:
     ends: list[Any] = ["expired", "waiting", "cancelled", "no_approver"]
     ends += [Denial("", by="colonnade inbox (process 3)"), Denial("")]
     ends += [Denial("", by=REMEMBERED, rule="deny files__read (remembered: always)")]

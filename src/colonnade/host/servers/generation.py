@@ -652,24 +652,18 @@ class Generation:
     ) -> "tuple[ParamHeader, ...]":
         """The arguments of a tool that are mirrored in headers; its server is listed if it was not.
         Empty for a tool that there is not, and if the list fails: the call says why."""
+        known = self.listed_param_headers(name, caller, view)
+        if known is not None:
+            return known
+        server = self.server_for("tools", name, caller, view)
+        server.hold()
         try:
-            server = self.server_for("tools", name, caller, view)
-        except Fault:
+            await server.listings(caller).tools.fetch(caller)
+        except ColonnadeError:
             return ()
-        listing = server.listings(caller).tools
-        listed = _content(server, listing, "tools", view)
-        found = listed.find(name) if listed is not None else None
-        if found is None:
-            server.hold()
-            try:
-                await listing.fetch(caller)
-                listed = _content(server, listing, "tools", view)
-            except ColonnadeError:
-                return ()
-            finally:
-                server.release()
-            found = listed.find(name) if listed is not None else None
-        return listed.param_headers(found.name) if listed is not None and found is not None else ()
+        finally:
+            server.release()
+        return self.listed_param_headers(name, caller, view) or ()
 
     def listed_name(
         self,

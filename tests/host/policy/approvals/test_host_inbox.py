@@ -355,7 +355,9 @@ async def test_a_form_that_a_remembered_decision_denies_is_declined(revision: st
 
 
 @live
-async def test_a_form_that_nobody_can_answer_is_cancelled_and_recorded_so(tmp_path: Path) -> None:
+async def test_a_form_that_no_person_can_answer_is_cancelled_and_recorded_so(
+    tmp_path: Path,
+) -> None:
     policy = Policy([Rule("ask", requests="elicitation"), Rule("allow")])
     async with Host(
         {"desk": Desk()}, policy=policy, inbox=Inbox(), audit=AuditLog(tmp_path)

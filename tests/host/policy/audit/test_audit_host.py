@@ -165,7 +165,7 @@ async def ask_about_a_call(folder: Path, inbox: Inbox | None) -> None:
     ],
 )
 @live
-async def test_a_call_that_nobody_has_answered_is_not_recorded_as_denied(
+async def test_a_call_that_no_person_has_answered_is_not_recorded_as_denied(
     tmp_path: Path, inbox: Inbox | None, ended: str
 ) -> None:
     await ask_about_a_call(tmp_path, inbox)

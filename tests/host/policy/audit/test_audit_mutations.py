@@ -14,7 +14,7 @@ FILE = "host/policy/audit/file.py"
 READER = "host/policy/audit/verify.py"
 
 STEPS = "host/policy/steps.py"
-NO_ANSWER = "nobody_has_answered_is_not"
+NO_ANSWER = "no_person_has_answered_is_not"
 
 CUTS: dict[str, Cut] = {
     # ------------------------------------------------------------ answers
