@@ -34,8 +34,8 @@ if TYPE_CHECKING:  # an object of these types exists only if its module is loade
     from colonnade.protocol.http.security import Headers
     from colonnade.protocol.input_requests import (
         AnyInputResponse,
-        InputCapabilities,
         InputRequest,
+        RequestDeclaration,
     )
     from colonnade.protocol.tasks.client import TaskHandle
     from colonnade.protocol.types import AnyInputRequest, ProgressNotificationParams
@@ -411,7 +411,7 @@ class Conversation(Protocol):
         on_progress: ProgressCallback | None = None,
         headers: Iterable[tuple[str, str]] = (),
         probing: Revision | None = None,
-        declared: "InputCapabilities | None" = None,
+        declared: "RequestDeclaration | None" = None,
         owner: "InputResponder | None" = None,
         on_members: OnMembers | None = None,
     ) -> Coroutine[Any, Any, Raw]:
@@ -718,7 +718,7 @@ class HttpSend(Protocol):
     Only the fetcher of `auth` is given one, and it has checked the address.
     """
 
-    async def __call__(
+    def __call__(
         self,
         method: str,
         url: str,
@@ -726,7 +726,7 @@ class HttpSend(Protocol):
         body: bytes = b"",
         *,
         address: str,
-    ) -> HttpClientResponse: ...
+    ) -> Awaitable[HttpClientResponse]: ...
 
 
 class RequestCredentials(Struct, frozen=True):

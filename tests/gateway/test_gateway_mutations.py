@@ -31,14 +31,14 @@ CUTS: dict[str, Cut] = {
     ),
     "duplicate members of an inspected result": Cut(
         "protocol/forwarded.py",
-        "and not (is_inspected and has_duplicate_members(origin.raw))",
+        "and not (is_inspected and has_duplicate_members(self.raw))",
         "",
         RESULTS,
         "has_seen_is_what",
     ),
     "a result that was replaced": Cut(
         "protocol/forwarded.py",
-        "and origin.outcome is result\n",
+        "and self.outcome is result\n",
         "",
         RESULTS,
         "changes_is_what_the_client",
@@ -51,11 +51,11 @@ CUTS: dict[str, Cut] = {
         "something_beside_the_client",
     ),
     "content for another revision": Cut(
-        "client/request.py",
-        "members = origin.members_of(raw) if origin.reader is peer.revision else None",
-        "members = origin.members_of(raw)",
-        RESULTS,
-        "something_beside_the_client",
+        "protocol/forwarded.py",
+        " or self.reader is not revision",
+        "",
+        "../protocol/test_exchange.py",
+        "made_of_its_members",
     ),
     "members of another response": Cut(
         "protocol/forwarded.py",

@@ -103,9 +103,9 @@ def test_a_response_that_was_encoded_elsewhere_settles_a_request_once(revision: 
 
 def test_a_result_of_another_server_settles_a_request_once(revision: Revision) -> None:
     raw = Raw(b'{"content":[],"vendor":1}')
-    for relayed in (False, True):
+    for kind in (t.CallToolResult, RelayedToolResult):
         exchange = running(revision)
-        result = decode_result(CALL_TOOL, raw, exchange.peer, is_relayed=relayed)
+        result = decode_result(CALL_TOOL, raw, exchange.peer, tool_result=kind)
         origin = ResultOrigin("s")
         origin.received(revision, raw, result)
         origin.settle(result, result)
@@ -122,7 +122,8 @@ def test_a_relayed_result_of_another_method_is_no_answer(revision: Revision) -> 
 
 def test_structured_content_of_a_relayed_result_is_decoded_when_it_is_read() -> None:
     raw = Raw(b'{"content":[],"structuredContent":{"a":1}}')
-    result = decode_result(CALL_TOOL, raw, Peer(ENVELOPED, t.ServerCapabilities()), is_relayed=True)
+    peer = Peer(ENVELOPED, t.ServerCapabilities())
+    result = decode_result(CALL_TOOL, raw, peer, tool_result=RelayedToolResult)
     assert isinstance(result, RelayedToolResult)
     assert result.structured_content == {"a": 1}
     assert RelayedToolResult(content=[]).structured_content is UNSET
@@ -132,14 +133,16 @@ def test_structured_content_of_a_relayed_result_is_decoded_when_it_is_read() -> 
 
 
 def test_a_result_that_nothing_reads_is_made_of_its_members(revision: Revision) -> None:
-    peer = Peer(revision, t.ServerCapabilities())
     raw = Raw(b'{"content":[{"type":"text"}]}')  # which is not valid, and not looked at
     members = {"content": Raw(b'[{"type":"text"}]')}
-    options: dict[str, Any] = {"is_relayed": True, "members": members}
-    assert isinstance(decode_result(CALL_TOOL, raw, peer, **options), RelayedToolResult)
+    origin = ResultOrigin("s", reader=revision)
+    assert origin.unread(raw, revision) is None  # its members were not found
+    origin.found_members(raw, members)
+    assert isinstance(origin.unread(raw, revision), RelayedToolResult)
+    assert origin.unread(Raw(bytes(raw)), revision) is None  # another response
     members["content"] = Raw(b"{}")
-    with pytest.raises(Fault):
-        decode_result(CALL_TOOL, raw, peer, **options)
+    assert origin.unread(raw, revision) is None
+    assert ResultOrigin("s", split=(raw, members)).unread(raw, revision) is None  # it is read
 
 
 def test_an_error_of_another_server_settles_a_request_once(revision: Revision) -> None:

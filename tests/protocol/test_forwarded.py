@@ -14,7 +14,6 @@ from colonnade.protocol.forwarded import (
     RelayedToolResult,
     ResultOrigin,
     code_for,
-    encode_forwarded,
     forwardable_meta,
     kind_of,
     raw_item_steps,
@@ -38,7 +37,7 @@ def forwarded(
     found = ResultOrigin("s", **more)
     found.received(origin, Raw(raw), result)
     found.settle(result, result)
-    data = encode_forwarded(Encoder(target, info), b"1", result, found, is_inspected=True)
+    data = found.encode(Encoder(target, info), b"1", result, is_inspected=True)
     return msgspec.json.decode(data)["result"]
 
 
@@ -74,7 +73,7 @@ def test_content_that_is_missing_is_empty() -> None:
     origin = ResultOrigin("s")
     origin.received(JULY_2026, Raw(raw), result)
     origin.settle(result, result)
-    data = encode_forwarded(Encoder(JULY_2026, INFO), b"1", result, origin, is_inspected=False)
+    data = origin.encode(Encoder(JULY_2026, INFO), b"1", result, is_inspected=False)
     assert msgspec.json.decode(data)["result"]["content"] == []
 
 
@@ -101,7 +100,7 @@ def test_a_result_that_nothing_reads_is_passed_on_by_its_members() -> None:
     origin.settle(result, result)
     for _ in range(2):
         encoder = Encoder(JULY_2026, INFO)
-        data = encode_forwarded(encoder, b"1", result, origin, is_inspected=False)
+        data = origin.encode(encoder, b"1", result, is_inspected=False)
         head = b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","_meta":{"a/b":1.0,'
         assert data.startswith(head)
         assert data.endswith(b'},"x":1e2,"content":[{"type":"text"}]}}')
@@ -164,7 +163,7 @@ def test_a_result_that_was_made_from_several_responses_has_no_bytes() -> None:
     origin.received(JULY_2026, Raw(b'{"x":1}'), created)
     origin.settle(result, result)
     assert not origin.raw
-    data = encode_forwarded(Encoder(JULY_2026, INFO), b"1", result, origin, is_inspected=False)
+    data = origin.encode(Encoder(JULY_2026, INFO), b"1", result, is_inspected=False)
     assert "x" not in msgspec.json.decode(data)["result"]
 
 
@@ -250,7 +249,7 @@ def listed(
     tools = t.ListToolsResult(tools=[tool for tool, _ in written])
     items = {id(tool): raw for tool, raw in written if raw is not None}
     origin = ResultOrigin("", items=items)
-    frame = encode_forwarded(encoder, b"1", tools, origin, is_inspected=is_inspected)
+    frame = origin.encode(encoder, b"1", tools, is_inspected=is_inspected)
     return msgspec.json.decode(frame)["result"]["tools"]
 
 

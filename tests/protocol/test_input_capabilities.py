@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 
 from colonnade.protocol import types as t
-from colonnade.protocol.input_requests import ALL_INPUT, NO_INPUT, InputCapabilities
+from colonnade.protocol.input_requests import (
+    ALL_INPUT,
+    NO_INPUT,
+    InputCapabilities,
+    RequestDeclaration,
+)
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity, Peer
@@ -79,13 +84,15 @@ def test_a_request_declares_other_capabilities_than_the_client() -> None:
         _, frame = link.request("tools/list", params, now=0.0)
         assert declared(frame) == own
         given = InputCapabilities(url=True, sampling=True, sampling_tools=True)
-        _, frame = link.request("tools/list", params, now=0.0, declared=given)
+        _, frame = link.request("tools/list", params, now=0.0, declared=RequestDeclaration(given))
         assert declared(frame) == {
             "elicitation": {"url": {}},
             "sampling": {"tools": {}},
             "extensions": {"a.b/c": {}},
         }
-        _, frame = link.request("tools/list", params, now=0.0, declared=NO_INPUT)
+        _, frame = link.request(
+            "tools/list", params, now=0.0, declared=RequestDeclaration(NO_INPUT)
+        )
         assert declared(frame) == {"extensions": {"a.b/c": {}}}
 
 
@@ -93,5 +100,7 @@ def test_two_methods_declare_the_same_capabilities() -> None:
     link = client()
     for method in ("tools/list", "prompts/list"):
         params = t.PaginatedRequestParams()
-        _, frame = link.request(method, params, now=0.0, declared=InputCapabilities(url=True))
+        _, frame = link.request(
+            method, params, now=0.0, declared=RequestDeclaration(InputCapabilities(url=True))
+        )
         assert declared(frame)["elicitation"] == {"url": {}}

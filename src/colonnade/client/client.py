@@ -265,7 +265,9 @@ class Client(BaseClient):
             and (caller is None or not caller.wants_task)
             and params.name not in self._tools.required_tasks
         ):  # as nearly all: what `_start_call` does for them, without a coroutine of its own
-            headers = self._param_headers(params, caller)
+            headers: Headers = ()
+            if self._tools.mirrored or (caller is not None and caller.headers):
+                headers = self._param_headers(params, caller)
             kind = t.CallToolResult
             try:
                 result: t.ProtocolType = await self._ask(

@@ -46,7 +46,7 @@ from colonnade.ports import (
 )
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
-from colonnade.protocol.input_requests import InputCapabilities
+from colonnade.protocol.input_requests import RequestDeclaration
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.link import DISCOVER, PING, SET_LEVEL, DuplexLink
@@ -299,7 +299,7 @@ class ManagedConnection:
         timeout_s: float,
         on_progress: ProgressCallback | None = None,
         headers: Headers = (),
-        declared: InputCapabilities | None = None,
+        declared: RequestDeclaration | None = None,
         owner: InputResponder | None = None,
         on_members: OnMembers | None = None,
     ) -> Raw:

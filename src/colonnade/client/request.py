@@ -9,9 +9,9 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from colonnade.client.cache import MAX_LIST_BYTES, MAX_LIST_ITEMS, Cache, ListBudget
@@ -62,6 +62,7 @@ from colonnade.protocol.exchange import decode_result
 from colonnade.protocol.input_requests import (
     InputCapabilities,
     InputRequest,
+    RequestDeclaration,
     checked_input_requests,
     retry_params,
 )
@@ -187,7 +188,7 @@ OnProgress: TypeAlias = Callable[[float, float | None, str | None], Any]
 Headers = Iterable[tuple[str, str]]
 
 
-class OriginalCaller(NamedTuple):
+class OriginalCaller(Struct, frozen=True):
     """The caller of a forwarded request: what responds to its input requests, the principal for the
     cache, the log level, whether it asks for a task, and what is called with the task that a call
     has become: it returns whether the caller waits for the task itself. `origin` gets the result as
@@ -241,6 +242,7 @@ class BaseClient:
         self._on_log = on_log
         self._on_progress = on_progress
         self._level: t.LoggingLevel | None = LOG_LEVEL if on_log is not None else None
+        self._last_declaration = RequestDeclaration()
         self._input_request_bytes = 0
         self._callback_queue = CallbackQueue()
         self._url_elicitations = UrlElicitations(self._callbacks)
@@ -449,7 +451,8 @@ class BaseClient:
         for a page of a list."""
         self._check_loop()
         responder: InputResponder = self._callbacks
-        principal, level, origin, declared = "", self._level, None, None
+        principal, level, origin = "", self._level, None
+        input: InputCapabilities | None = None
         owner: InputResponder | None = None
         on_members: OnMembers | None = None
         relay = relay_errors = False
@@ -458,24 +461,24 @@ class BaseClient:
             responder, principal, level = caller.answers, caller.principal, caller.log_level
             owner = responder
             relay, relay_errors, origin = caller.relay, caller.relay_errors, caller.origin
-            on_members = origin.found_members if origin is not None else None
-            declared = caller.declared  # without effect in a session, which has declared them once
+            on_members = None if origin is None else self._on_members(origin)
+            input = caller.declared  # without effect in a session, which has declared them once
+        declared = self._declaration(input, level)
         if cacheable and not fresh:
             kept = self._cached(method, params, principal)
             if kept is not None:
                 return self._decode(method, kept, budget, origin)
         seconds = self.timeout_s if timeout_s is None else timeout_s
-        progressed = self._progress_callback(on_progress) if on_progress is not None else None
+        progressed = None if on_progress is None else self._progress_callback(on_progress)
         made: dict[str, int] = {}
         first = params
         started = (self._loop or asyncio.get_running_loop()).time()
         rounds: RoundDeadlines | None = None
         for number in ROUND_NUMBERS:
             changes = self._cache.changes
-            sent = params if level is None else self._with_level(params, level)
             try:
                 pending = self._connection.request(
-                    method, sent, seconds, progressed, headers, declared, owner, on_members
+                    method, params, seconds, progressed, headers, declared, owner, on_members
                 )
                 # The first request has its own timeout, and most calls have no rounds.
                 raw = await (pending if rounds is None else rounds.wait_for_server(pending))
@@ -498,7 +501,7 @@ class BaseClient:
                 if self._callback_queue.task is not None:
                     await self._callback_queue.wait_for_callbacks()
                 return result
-            requests = self._input_requests(method, result, declared)
+            requests = self._input_requests(method, result, input)
             if relay:
                 return cast("R", result)
             if number == MAX_ROUNDS:
@@ -511,6 +514,25 @@ class BaseClient:
             )
         message = f"{method} returned input_required {MAX_ROUNDS + 1} times without a result"
         raise self._with_server(RemoteProtocolError(message))
+
+    def _on_members(self, origin: "ResultOrigin") -> OnMembers | None:
+        """What gets the members of a result, if nothing but a client of the same revision reads
+        them."""
+        if origin.reader is None or origin.reader is not self.peer.revision:
+            return None
+        return origin.found_members
+
+    def _declaration(
+        self, input: InputCapabilities | None, level: t.LoggingLevel | None
+    ) -> RequestDeclaration | None:
+        """What a request declares; None for what this client does. Most requests declare the same
+        as the one before."""
+        if input is None and level is None:
+            return None
+        last = self._last_declaration
+        if last.input is not input or last.log_level != level:
+            last = self._last_declaration = RequestDeclaration(input, level)
+        return last
 
     def _input_requests(
         self, method: str, result: t.InputRequiredResult, declared: InputCapabilities | None
@@ -540,8 +562,12 @@ class BaseClient:
         try:
             if origin is None:
                 return decode_result(row, raw, peer, self._declared)
-            members = origin.members_of(raw) if origin.reader is peer.revision else None
-            result = decode_result(row, raw, peer, self._declared, is_relayed=True, members=members)
+            result: t.ProtocolType | None = None
+            if row.result is t.CallToolResult:
+                result = origin.unread(raw, peer.revision)
+            if result is None:
+                kind = origin.tool_result
+                result = decode_result(row, raw, peer, self._declared, tool_result=kind)
             origin.received(peer.revision, raw, result)
             return result
         except Fault as fault:
@@ -588,13 +614,6 @@ class BaseClient:
     @property
     def _server_label(self) -> str:
         return f"server {self.name!r}" if self.name else "the server"
-
-    def _with_level(self, params: t.RequestParams, level: t.LoggingLevel) -> t.RequestParams:
-        """The params with the log level, in revisions where each request has one."""
-        if self.peer.revision.log_control is not LogControl.PER_REQUEST:
-            return params
-        meta: dict[str, Any] = params.meta or {}
-        return replace(params, meta=meta | {t.LOG_LEVEL_KEY: level})
 
     def _progress_callback(self, handler: OnProgress) -> ProgressCallback:
         if handler is ignore_progress:

@@ -49,7 +49,15 @@ from colonnade.gateway.input_requests import (
 )
 from colonnade.host.host import Host
 from colonnade.host.view import HostView
-from colonnade.ports import RequestContext, Seal, Service, Store, TaskRelay, WrappedRequest
+from colonnade.ports import (
+    RequestContext,
+    Seal,
+    Service,
+    Session,
+    Store,
+    TaskRelay,
+    WrappedRequest,
+)
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import CallerLost, Exchange
@@ -120,17 +128,19 @@ class ForwardedInput:
 class ForwardedRequest(WrappedRequest):
     """A request of a client on its way to the host."""
 
+    # What takes the input requests of servers, and the session of the client: they are looked at
+    # several times on every call, so they are no properties here.
+    input_relay: ForwardedInput | None = None
+    session: Session | None = None
+
     def __init__(
         self, request: RequestContext, exchange: Exchange, relay: ForwardedInput | None
     ) -> None:
-        super().__init__(request)
+        self.fault: Fault | None = None
         self.exchange: Exchange = exchange
-        self._relay = relay
-
-    @property
-    def input_relay(self) -> ForwardedInput | None:
-        """What takes the input requests of servers."""
-        return self._relay
+        self._request: RequestContext = request
+        self.input_relay = relay  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.session = request.session  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class InputBridge:

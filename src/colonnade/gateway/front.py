@@ -146,9 +146,10 @@ class GatewayFront:
         origin = exchange.origin
         if origin is None:
             return exchange.settle(result)
-        if origin.raw and self._host.hides_text(origin.server, origin.raw):
+        is_inspected = self._host.inspects_results
+        if is_inspected and origin.raw and self._host.hides_text(origin.server, origin.raw):
             origin.raw = NOTHING  # in a member that nothing has looked at
-        return exchange.settle_forwarded(result, origin, is_inspected=self._host.inspects_results)
+        return exchange.settle_forwarded(result, origin, is_inspected=is_inspected)
 
     def _pass_error(self, request: RequestContext, error: RemoteError) -> bytes | None:
         """The response for an error response of a server: the same error, with the code that it has

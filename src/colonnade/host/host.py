@@ -386,8 +386,9 @@ class Host(HostRequests):
         self, name: str, request: RequestContext
     ) -> "tuple[ParamHeader, ...] | None":
         """`param_headers` without a wait: None if the server of the tool has to be listed first."""
-        view = self._runtime.view(request)
-        return self._runtime.generation.listed_param_headers(name, request.principal, view)
+        runtime = self._runtime
+        view = None if runtime.guard is None else runtime.view(request)
+        return runtime.generation.listed_param_headers(name, request.principal, view)
 
     async def param_headers(self, name: str, request: RequestContext) -> "tuple[ParamHeader, ...]":
         """The arguments of a tool that are mirrored in HTTP headers, by its qualified name or an

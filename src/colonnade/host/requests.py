@@ -562,7 +562,7 @@ class HostRequests:
         if not listed.lists:  # a middleware returned a result of its own, perhaps a cached one
             view = self._runtime.view(request)
             lists = self._runtime.generation.cached_lists(kind, caller or "", view)
-            return listed._replace(lists=lists)
+            return replace(listed, lists=lists)
         return listed
 
     async def _request(

@@ -46,7 +46,12 @@ from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import Exchange, NonHttpRequestFields
-from colonnade.protocol.forwarded import ResultOrigin, forwardable_meta, unreserved_meta
+from colonnade.protocol.forwarded import (
+    ResultOrigin,
+    forwardable_meta,
+    is_hop_meta,
+    unreserved_meta,
+)
 from colonnade.protocol.jsonrpc import (
     NOTHING,
     Notification,
@@ -181,7 +186,7 @@ def forwarded_meta(meta: Raw) -> dict[str, Any] | None:
     Trace context is, and unreserved keys; the protocol version, the progress token and the like
     are hop-by-hop, and the client of the next hop sends its own.
     """
-    if not meta:
+    if not meta or is_hop_meta(meta):
         return None
     return forwardable_meta(_members.decode(meta)) or None
 
@@ -217,7 +222,7 @@ MAX_CONNECTS = 2
 InputParams = TypeVar("InputParams", bound=t.InputResponseRequestParams)
 
 
-class HostResult(NamedTuple):
+class HostResult(Struct, frozen=True):
     """A result, and where it comes from: the lists that a list was made of, or the listings of the
     server of a tool, and the name of the tool on that server. `untouched` is the result as the
     server sent it, if hidden text in it was contained."""
@@ -394,16 +399,23 @@ class HostRouter:
             given = decode_as(t.CallToolRequestParams, request.params)
             name, arguments = given.name, given.arguments
         generation, caller = self._current(), context.exchange.principal
-        view = self._view(context)
-        server = generation.server_for("tools", name, caller, view)
+        view = None if self.guard is None else self.guard.view(context)
+        found = generation.find_tool(name, caller) if view is None else None
+        if found is not None:
+            server, listings, own = found.server, found.listings, found.own
+        else:
+            server = generation.server_for("tools", name, caller, view)
+            listings, own = server.listings(caller), None
         server.hold()
         try:
-            listings = server.listings(caller)
-            own = generation.listed_name("tools", name, server, listings, view)
+            if own is None and view is not None:
+                own = generation.listed_name("tools", name, server, listings, view)
             if own is None:
                 own = await generation.fetch_name("tools", name, server, caller, view)
                 listings = server.listings(caller)  # others, once it is known that they differ
-            meta = forwarded_meta(head.meta) if head.meta else None
+            meta = None
+            if head.meta and not is_hop_meta(head.meta):
+                meta = forwarded_meta(head.meta)
             forwarded = t.CallToolRequestParams(name=own, arguments=arguments, meta=meta)
             if given is not None:
                 forwarded = _with_round(forwarded, given, context)
@@ -814,18 +826,22 @@ async def _forward(
         origin = request.exchange.origin = request.exchange.origin or ResultOrigin(server.key)
         origin.is_private = server.settings.is_per_caller
     options = options or NO_OPTIONS
-    if request.input_relay is not None:
-        request.input_relay.check_server(server.key)
+    relay = request.input_relay
+    if relay is not None:
+        relay.check_server(server.key)
     on_task = options.on_task if call is None else call.on_task
     if guard is not None and on_task is not None:
         on_task = partial(_record_task, on_task, guard, request)
+    progress = None
+    if request.exchange.progress_token is not None:
+        progress = _progress_forwarder(request, contain)
     try:
         result = await server.supervisor.request(
             request,
             method,
             params,
             timeout_s=options.timeout_s if timeout_s is None else timeout_s,
-            on_progress=_progress_forwarder(request, contain),
+            on_progress=progress,
             wants_task=options.wants_task if call is None else call.wants_task,
             on_task=on_task,
             before_send=before_send,
@@ -843,7 +859,7 @@ async def _forward(
         raise
     if call is not None and call.task is not None:
         result = await call.hand_back(call.task, contain)
-    passed = without_server_info(result)
+    passed = result if getattr(result, "meta", None) is None else without_server_info(result)
     if origin is not None:
         origin.settle(result, passed)
     return passed
@@ -860,12 +876,9 @@ def contained_progress(on_progress: OnProgress, contain: Callable[[str], str]) -
 
 def _progress_forwarder(
     request: RequestContext, contain: Callable[[str], str] | None
-) -> OnProgress | None:
-    """Forwards progress to the caller, with its message contained; None if the caller wants
-    none."""
+) -> OnProgress:
+    """Forwards progress to the caller, with its message contained."""
     exchange = request.exchange
-    if exchange.progress_token is None:
-        return None
 
     def report(progress: float, total: float | None, message: str | None) -> Awaitable[None] | None:
         if contain is not None and message is not None:

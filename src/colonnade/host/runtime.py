@@ -19,9 +19,11 @@ from collections.abc import (
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from inspect import isawaitable
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from colonnade.client.input_callbacks import CallbackQueue
 from colonnade.client.request import running_loop
@@ -150,6 +152,7 @@ class HostRuntime:
         self._states: dict[ServerSupervisor, State] = {}
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
         self._config = config
         self.name_limit: int = NAME_LIMIT
         # Which of several replicas has a session; None without replicas.
@@ -248,7 +251,7 @@ class HostRuntime:
             return routed.result
 
         result = await stack(innermost, self._middleware)(request)
-        return HostResult(result) if routed is None else routed._replace(result=result)
+        return HostResult(result) if routed is None else replace(routed, result=result)
 
     def view(self, context: RequestContext) -> ListView | None:
         """What the caller of a request may see; None for everything."""
@@ -398,11 +401,12 @@ class HostRuntime:
         loop."""
         if self._is_closed:
             raise LocalProtocolError(CLOSED)
-        loop = running_loop()
-        if self._loop is not loop:
-            if self._loop is not None:
-                raise LocalProtocolError(OTHER_LOOP)
-            self._loop = loop
+        loop = self._loop
+        if loop is None:
+            self._loop, self._thread = running_loop(), get_ident()
+        elif get_ident() != self._thread or not loop.is_running():  # as `BaseClient._check_loop`
+            running_loop()
+            raise LocalProtocolError(OTHER_LOOP)
         return self.generation
 
     # ------------------------------------------------------------ generations

@@ -266,14 +266,10 @@ class Exchange(Struct, eq=False):
         """Return the response with a result of another server, as `settle` does."""
         if self.settled:
             return None
-        from colonnade.protocol.forwarded import RelayedToolResult, encode_forwarded
-
-        if type(result) is not RelayedToolResult or self.method.result is not t.CallToolResult:
+        if type(result) is not origin.tool_result or self.method.result is not t.CallToolResult:
             self._check(result)
-        data = encode_forwarded(
-            self.encoder, self.request.raw_id, result, origin, is_inspected=is_inspected
-        )
-        return self._end(data)
+        raw_id = self.request.raw_id
+        return self._end(origin.encode(self.encoder, raw_id, result, is_inspected=is_inspected))
 
     def pass_error(self, code: int, message: str, data: Any) -> bytes | None:
         """Return an error response of another server, whose code is one for this client already;
@@ -459,13 +455,11 @@ def decode_result(
     own_extensions: frozenset[str] = frozenset(),
     *,
     as_task: bool = False,
-    is_relayed: bool = False,
-    members: Mapping[str, Raw] | None = None,
+    tool_result: type[t.CallToolResult] = t.CallToolResult,
 ) -> t.ProtocolType:
     """Decode the result of a request. `own_extensions` are those that the request declared;
     `as_task` is whether it asked to run as a task, in the revision whose core has tasks, and
-    `is_relayed` whether the result is passed on to another client. `members` are those of a result
-    that is passed on as it was written, and that nothing else reads.
+    `tool_result` what the result of a tool is decoded as.
 
     An absent `resultType` is `complete` (R0743); one that is not recognised is invalid (R0742).
     Raises `Fault`.
@@ -476,13 +470,8 @@ def decode_result(
         return decode_unchecked(t.CreateTaskResult, raw)
     kind: Any = None
     result_type = method.result
-    if is_relayed and result_type is t.CallToolResult:
-        from colonnade.protocol.forwarded import RelayedToolResult, unread_tool_result
-
-        unread = None if members is None else unread_tool_result(members, peer.revision)
-        if unread is not None:
-            return unread
-        result_type = RelayedToolResult
+    if result_type is t.CallToolResult:
+        result_type = tool_result
     if peer.revision.typed_results:
         try:  # nearly all are complete; the others are decoded once more
             result = decode_unchecked(result_type, raw)

@@ -10,6 +10,7 @@ that a middleware has replaced is encoded.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple, cast
 
@@ -44,6 +45,23 @@ _HOP = frozenset(
         t.PROGRESS_TOKEN_KEY,
     }
 )
+
+
+# Of a `_meta` that has these keys alone: peers repeat it in each message, so it is decoded once.
+MAX_HOPS = 256
+MAX_HOP_BYTES = 1024
+
+
+def is_hop_meta(meta: Raw) -> bool:
+    """Whether nothing of a `_meta` is passed on. Raises what its decoder does."""
+    if len(meta) > MAX_HOP_BYTES:
+        return _HOP.issuperset(_members.decode(meta))
+    return _is_hop(bytes(meta))
+
+
+@lru_cache(MAX_HOPS)
+def _is_hop(meta: bytes) -> bool:
+    return _HOP.issuperset(_members.decode(meta))
 
 
 def forwardable_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,7 +130,8 @@ class RelayedToolResult(RawToolResult, kw_only=True):
             structured_content=UNSET if isinstance(value, Raw) and not value else value,
             is_error=self.is_error,
             meta=self.meta,
-            result_type=self.result_type,
+            # Without this word it means the same, and most encoders write it themselves.
+            result_type=None if self.result_type == COMPLETE else self.result_type,
         )
 
 
@@ -140,7 +159,7 @@ def unread_tool_result(members: Mapping[str, Raw], revision: Revision) -> Relaye
             content=cast("Any", content),
             structured_content=members.get("structuredContent", t.ABSENT),
             is_error=is_error,
-            meta=_meta.decode(meta) if meta is not None else None,
+            meta=None if meta is None or is_hop_meta(meta) else _meta.decode(meta),
             result_type=COMPLETE if given is not None else None,
         )
     except DECODE_ERRORS:
@@ -163,6 +182,9 @@ class ResultOrigin(Struct):
     as well. `split` has the members of a result, if they were found when the response was decoded.
     """
 
+    # The type that the result of a tool is decoded as.
+    tool_result: ClassVar[type[t.CallToolResult]] = RelayedToolResult
+
     server: str
     revision: Revision | None = None
     raw: Raw = NOTHING
@@ -178,6 +200,14 @@ class ResultOrigin(Struct):
         """The members of this result were found when its response was decoded."""
         self.split = raw, members
 
+    def unread(self, raw: Raw, revision: Revision) -> RelayedToolResult | None:
+        """This result of a tool, if nothing but a client of this revision reads it; None if it has
+        to be decoded."""
+        split = self.split
+        if split is None or split[0] is not raw or self.reader is not revision:
+            return None
+        return unread_tool_result(split[1], revision)
+
     def members_of(self, raw: Raw) -> dict[str, Raw] | None:
         """The members of this very result, if they were found."""
         return self.split[1] if self.split is not None and self.split[0] is raw else None
@@ -192,33 +222,27 @@ class ResultOrigin(Struct):
             self.raw = NOTHING
         self.outcome = outcome
 
-
-def encode_forwarded(
-    encoder: Encoder,
-    raw_id: bytes,
-    result: t.ProtocolType,
-    origin: ResultOrigin,
-    *,
-    is_inspected: bool,
-) -> bytes:
-    """The response with a result that has come from another server. `is_inspected` is whether
-    something has looked at it: what another decoder could read differently is then encoded anew."""
-    if origin.items is not None:
-        return encode_list(encoder, raw_id, result, origin.items, is_inspected=is_inspected)
-    if (
-        origin.raw
-        and origin.outcome is result
-        and origin.revision is encoder.revision
-        and not (is_inspected and has_duplicate_members(origin.raw))
-    ):
-        passed = _pass_on(encoder, result, origin)
-        if passed is not None:
-            return encode_members(raw_id, passed)
-    if isinstance(result, RelayedToolResult):
-        result = result.plain
-    if origin.is_private and isinstance(result, t.CacheableResult):
-        result = replace(result, cache_scope=PRIVATE)
-    return encoder.response(raw_id, result, origin.revision, _wraps(encoder, result, origin))
+    def encode(
+        self, encoder: Encoder, raw_id: bytes, result: t.ProtocolType, *, is_inspected: bool
+    ) -> bytes:
+        """The response with a result that has come from here. `is_inspected` is whether something
+        has looked at it: what another decoder could read differently is then encoded anew."""
+        if self.items is not None:
+            return encode_list(encoder, raw_id, result, self.items, is_inspected=is_inspected)
+        if (
+            self.raw
+            and self.outcome is result
+            and self.revision is encoder.revision
+            and not (is_inspected and has_duplicate_members(self.raw))
+        ):
+            passed = _pass_on(encoder, result, self)
+            if passed is not None:
+                return encode_members(raw_id, passed)
+        if isinstance(result, RelayedToolResult):
+            result = result.plain
+        if self.is_private and isinstance(result, t.CacheableResult):
+            result = replace(result, cache_scope=PRIVATE)
+        return encoder.response(raw_id, result, self.revision, _wraps(encoder, result, self))
 
 
 def _pass_on(
@@ -230,7 +254,9 @@ def _pass_on(
         found = origin.members_of(origin.raw)
         members = _members.decode(origin.raw) if found is None else dict(found)
         own = members.pop("_meta", None)
-        meta: dict[str, Any] = forwardable_meta(_members.decode(own)) if own is not None else {}
+        meta: dict[str, Any] = {}
+        if own is not None and not is_hop_meta(own):
+            meta = forwardable_meta(_members.decode(own))
     except DECODE_ERRORS:
         return None
     head: dict[str, Any] = {}

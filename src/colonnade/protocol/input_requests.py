@@ -198,6 +198,15 @@ class InputCapabilities(NamedTuple):
         return replace(capabilities, elicitation=elicitation, sampling=sampling, roots=roots)
 
 
+class RequestDeclaration(NamedTuple):
+    """What one request declares of the client that it is made for, in revisions where each request
+    declares it: the input requests that it can answer, None for those of the client that sends it,
+    and the log level that it wants."""
+
+    input: InputCapabilities | None = None
+    log_level: t.LoggingLevel | None = None
+
+
 NO_INPUT = InputCapabilities()
 ALL_INPUT = InputCapabilities(*(True for _ in NO_INPUT))
 

@@ -179,7 +179,8 @@ _OPENED = 4 * MAX_DEPTH
 
 # The lengths of what surrounds the values, without optional whitespace.
 _REQUEST_FRAME = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
-_ID_AT = len(b'{"jsonrpc":"2.0","id":')
+_REPLY_START = b'{"jsonrpc":"2.0","id":'
+_ID_AT = len(_REPLY_START)
 _REPLY_FRAME = len(b'{"jsonrpc":"2.0","id":,"result":}')
 _NAME, _URI, _TASK_ID = len(b',"name":""'), len(b',"uri":""'), len(b',"taskId":""')
 _META, _ARGUMENTS = len(b',"_meta":'), len(b',"arguments":')
@@ -235,7 +236,13 @@ def decode_members(body: bytes) -> Frame | Batch:
     Only in the common compact form, which is recognised as in `decode`: what is written otherwise,
     or twice, takes more bytes than the members that were found.
     """
-    _check_text(body)
+    size = len(body)
+    if (
+        size > _SHALLOW
+        or (_BRACKET in body and size + 3 * body.count(b"[") > _OPENED)
+        or not body.isascii()
+    ):
+        _check_text(body)
     try:
         envelope = _members_envelope.decode(body)
     except DECODE_ERRORS:
@@ -246,10 +253,14 @@ def decode_members(body: bytes) -> Frame | Batch:
     size = 1 + _MEMBER * len(members) + sum(map(len, members)) + sum(map(len, members.values()))
     if not members or len(body) != _REPLY_FRAME + id_size + size:
         return decode(body)
-    at = 1  # where the result begins, in whichever order the three members are
-    while not body.startswith(b'"result":', at):
-        at += _VERSION if body.startswith(b'"jsonrpc"', at) else _ID + id_size
-    at += _RESULT - 1
+    # Where the result begins, in whichever order the three members are.
+    if body.startswith(_REPLY_START) and body.startswith(b',"result":', _ID_AT + id_size):
+        at = _ID_AT + id_size + _RESULT  # as nearly all have them
+    else:
+        at = 1
+        while not body.startswith(b'"result":', at):
+            at += _VERSION if body.startswith(b'"jsonrpc"', at) else _ID + id_size
+        at += _RESULT - 1
     return ResultResponse(id, Raw(memoryview(body)[at : at + size]), members)
 
 
@@ -602,7 +613,7 @@ def encode_members(raw_id: bytes, members: dict[str, Any]) -> bytes:
     """The same for a result that is given by its members, without a copy of it in between: each is
     raw, or an object."""
     if max(map(len, members.values()), default=0) <= LARGE_MEMBER:
-        return line(encode({"jsonrpc": "2.0", "id": Raw(raw_id), "result": members}))
+        return line(_encode({"jsonrpc": "2.0", "id": Raw(raw_id), "result": members}))
     parts: list[bytes | Raw] = [b'{"jsonrpc":"2.0","id":%b,"result":' % raw_id]
     before = b"{"
     for name, value in members.items():

@@ -29,7 +29,7 @@ from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.jsonrpc import NOTHING, Request, encode, has_duplicate_members
 from colonnade.protocol.methods import Method, Side, declares
 from colonnade.protocol.negotiation_cache import EnvelopeCache
-from colonnade.protocol.revision import EVERY, Revision, Revisions, Tasks
+from colonnade.protocol.revision import EVERY, LogControl, Revision, Revisions, Tasks
 from colonnade.protocol.types import (
     CLIENT_CAPABILITIES_KEY,
     PROTOCOL_VERSION_KEY,
@@ -114,8 +114,9 @@ class Identity(Struct, frozen=True):
         """Whether logging was declared, without which no log message may be sent (R0153)."""
         return declares(self.capabilities, "logging")
 
-    def encoder(self, revision: Revision) -> Encoder:
-        """The encoder for peers of this revision, with our info."""
+    def encoder(self, revision: Revision, log_level: LoggingLevel | None = None) -> Encoder:
+        """The encoder for peers of this revision, with our info; for requests of a client that
+        wants log messages of a level, where each request says so."""
         info = self.info if self.named else None
         if isinstance(self.capabilities, t.ServerCapabilities):
             known = self.encoders.get(revision)
@@ -123,7 +124,10 @@ class Identity(Struct, frozen=True):
                 known = self.encoders[revision] = (info, Encoder(revision, info))
             return known[1]
         envelope = t.Envelope(
-            version=revision.date, capabilities=self.capabilities, client_info=info
+            version=revision.date,
+            capabilities=self.capabilities,
+            client_info=info,
+            log_level=log_level if revision.log_control is LogControl.PER_REQUEST else None,
         )
         return Encoder(revision, None, envelope)
 

@@ -30,7 +30,7 @@ from colonnade.ports import (
 )
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import Network, RequestRecord
-from colonnade.protocol.input_requests import InputCapabilities
+from colonnade.protocol.input_requests import RequestDeclaration
 from colonnade.protocol.jsonrpc import Request, RequestId
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import DuplexLink
@@ -125,7 +125,7 @@ class ConversationRequest(Protocol):
         on_progress: ProgressCallback | None = None,
         headers: Iterable[tuple[str, str]] = (),
         probing: Revision | None = None,
-        declared: InputCapabilities | None = None,
+        declared: RequestDeclaration | None = None,
         owner: InputResponder | None = None,
         on_members: OnMembers | None = None,
     ) -> Coroutine[Any, Any, Raw]: ...
@@ -173,7 +173,7 @@ class RecordedConversation:
         on_progress: ProgressCallback | None = None,
         headers: Iterable[tuple[str, str]] = (),
         probing: Revision | None = None,
-        declared: InputCapabilities | None = None,
+        declared: RequestDeclaration | None = None,
         owner: InputResponder | None = None,
         on_members: OnMembers | None = None,
     ) -> Raw:

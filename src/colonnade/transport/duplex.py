@@ -89,7 +89,7 @@ def encode_change(
 
 if TYPE_CHECKING:
     from colonnade.ports import InputResponder, OnMembers
-    from colonnade.protocol.input_requests import InputCapabilities, InputRequest
+    from colonnade.protocol.input_requests import InputRequest, RequestDeclaration
 
 
 # For an input request: a user must find the window, read the request and decide.
@@ -338,7 +338,7 @@ class Duplex:
         on_progress: ProgressCallback | None = None,
         headers: Iterable[tuple[str, str]] = (),
         probing: Revision | None = None,
-        declared: "InputCapabilities | None" = None,
+        declared: "RequestDeclaration | None" = None,
         owner: "InputResponder | None" = None,
         on_members: "OnMembers | None" = None,
     ) -> Raw:
@@ -374,7 +374,7 @@ class Duplex:
         timeout_s: float,
         on_progress: ProgressCallback | None = None,
         probing: Revision | None = None,
-        declared: "InputCapabilities | None" = None,
+        declared: "RequestDeclaration | None" = None,
     ) -> tuple[RequestId, asyncio.Future[Raw]]:
         """Send a request; `probing` is a revision that the peer may not support."""
         if self._input_ended:

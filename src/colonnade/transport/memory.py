@@ -32,7 +32,7 @@ from colonnade.protocol.types import RequestParams
 from colonnade.transport.duplex import ClientDuplex, Duplex
 
 if TYPE_CHECKING:  # most servers request no input
-    from colonnade.protocol.input_requests import InputCapabilities
+    from colonnade.protocol.input_requests import RequestDeclaration
 
 # The queued messages of an end. Both ends read in every iteration of the loop, so only a handler
 # that writes without a pause reaches this, and it would never stop.
@@ -272,7 +272,7 @@ class MemoryConversation(ClientDuplex):
         timeout_s: float,
         on_progress: ProgressCallback | None = None,
         probing: Revision | None = None,
-        declared: "InputCapabilities | None" = None,
+        declared: "RequestDeclaration | None" = None,
     ) -> tuple[RequestId, "asyncio.Future[Raw]"]:
         server = self._end.direct_reader() if method == CALL and not self._input_ended else None
         if isinstance(server, MemoryDuplex):

@@ -148,7 +148,7 @@ async def test_a_subscription_ends_as_the_server_ends_it(ending: str) -> None:
         assert held is not None
         (call,) = held._calls.values()
         # Once it is acknowledged it may last, longer than its time-out.
-        await until(lambda: call.limit is not None and call.limit.when() is None)
+        await until(lambda: call.deadline is None)
         assert not future.done()
         end.set()
         if ending == "lost":

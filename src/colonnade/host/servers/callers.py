@@ -13,6 +13,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import ReferenceType, ref
 
+from msgspec import Struct
+
 from colonnade.client.input_callbacks import SamplingRate
 from colonnade.host.config.settings import ROOTS_OF_CALLER, Settings
 from colonnade.ports import RequestContext
@@ -62,13 +64,15 @@ class LastCaller(NamedTuple):
     claims: Mapping[str, Any]
 
 
-class KnownPeer(NamedTuple):
+class KnownPeer(Struct):
     """The client of a caller, the input requests that reach it, and those that are declared to the
-    server for it."""
+    server for it. `last` is the key that was made last: most requests have that of the one
+    before."""
 
     peer: ReferenceType[Peer]
     asked: InputCapabilities
     declared: InputCapabilities
+    last: CallerKey = CallerKey("")
 
 
 class CallerKeys:
@@ -93,12 +97,20 @@ class CallerKeys:
 
     def key_of(self, request: RequestContext) -> CallerKey:
         """The caller of a request."""
-        peer, session, place = request.exchange.peer, request.session, None
+        exchange, session, place = request.exchange, request.session, None
         if session is not None:
             # The id is the same in all replicas. A connection without one is kept in the key, so
             # that no later one can be taken for it.
             place = request.network.session_id or session
-        return CallerKey(request.exchange.principal, place, self._of(peer).declared)
+        known = self._known.get(id(exchange.peer)) or self._of(exchange.peer)
+        key = known.last
+        if (
+            key.principal != exchange.principal
+            or key.session != place
+            or key.input is not known.declared
+        ):
+            key = known.last = CallerKey(exchange.principal, place, known.declared)
+        return key
 
     def _of(self, peer: Peer) -> KnownPeer:
         known = self._known.get(id(peer))

@@ -74,6 +74,8 @@ MAX_WARNINGS = 10
 
 # Qualified names of one server that are remembered: it takes microseconds to make one.
 MAX_QUALIFIED = 10_000
+# Names of tools under which they are found again.
+MAX_FOUND = 10_000
 
 # The `list_changed` notifications, and the lists that each of them is about.
 LIST_CHANGED: dict[str, tuple[ListKind, ...]] = {
@@ -171,8 +173,9 @@ class HostedServer:
 
     def hold(self) -> None:
         """Keep it open while a request is about to use it."""
+        if not self._held:
+            self._free.clear()
         self._held += 1
-        self._free.clear()
 
     def release(self) -> None:
         """Undo one `hold`."""
@@ -538,6 +541,17 @@ class ListView(Protocol):
         ...
 
 
+class FoundTool(NamedTuple):
+    """A tool by its name for a caller: its server, the lists in which it was found, its name there,
+    and its arguments that are mirrored in headers."""
+
+    server: HostedServer
+    listings: ServerListings
+    listed: ListedItems[Any, Any]
+    own: str
+    param_headers: "tuple[ParamHeader, ...]"
+
+
 class Generation:
     """The servers of one configuration, in its order, by key.
 
@@ -556,6 +570,7 @@ class Generation:
         self.servers = servers
         self._aliases = aliases
         self._config_problems = tuple(problems)
+        self._found: dict[str, FoundTool] = {}
         self._by_prefix = {
             one.claim.qualified("x").partition(BETWEEN)[0]: one for one in servers.values()
         }
@@ -632,12 +647,40 @@ class Generation:
         found = listed.find(name) if listed is not None else None
         return listed.hosted.get(found.name) if listed is not None and found is not None else None
 
+    def find_tool(self, name: str, caller: str) -> "FoundTool | None":
+        """The tool that a caller who sees everything means, if it is in the present list of its
+        server. Raises `Fault` if there is no such server.
+
+        Nearly all calls name a tool that was called before: what was found in a list of all callers
+        is kept for as long as the list is the same.
+        """
+        found = self._found.get(name)
+        if found is not None:
+            listings = found.server.listings(caller)
+            if listings is found.listings and listings.tools.content is found.listed:
+                return found
+            self._found.clear()
+        server = self.server_for("tools", name, caller)
+        listings = server.listings(caller)
+        listed = listings.tools.content
+        named = listed.find(name) if listed is not None else None
+        if listed is None or named is None:
+            return None
+        found = FoundTool(server, listings, listed, named.own, listed.param_headers(named.name))
+        if server.is_common:
+            if len(self._found) >= MAX_FOUND:
+                self._found.clear()
+            self._found[name] = found
+        return found
+
     def listed_param_headers(
         self, name: str, caller: str, view: "ListView | None" = None
     ) -> "tuple[ParamHeader, ...] | None":
         """The arguments of a tool that are mirrored in headers; empty for a tool that there is not,
         None if its server has to be listed first."""
         try:
+            if view is None and (tool := self.find_tool(name, caller)) is not None:
+                return tool.param_headers
             server = self.server_for("tools", name, caller, view)
         except Fault:
             return ()

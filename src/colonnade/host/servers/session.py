@@ -142,6 +142,9 @@ if TYPE_CHECKING:
 MAX_TASK_INPUT = 1000
 UPDATE_TASK = "tasks/update"
 
+# What the names of `Mcp-Param` headers begin with. `protocol/http/param_headers` is loaded on use.
+PARAM_KEY_PREFIX: Final = b"mcp-param-"
+
 # How long a result waits for the progress callbacks of its call.
 FINAL_PROGRESS_S = 1.0
 
@@ -163,9 +166,13 @@ def reads_list(request: RequestContext) -> bool:
     return result is not None and result.is_list_page
 
 
-def _validated_headers(context: RequestContext) -> Mapping[bytes, bytes] | None:
-    """The headers of a request, if its revision has them compared with the body."""
-    return context.headers if context.exchange.peer.revision.http.routing_headers else None
+def _param_headers(context: RequestContext) -> Mapping[bytes, bytes] | None:
+    """The headers of a request that has `Mcp-Param` headers, in a revision where these are compared
+    with the body; None for nearly all."""
+    headers = context.headers
+    if not headers or not context.exchange.peer.revision.http.routing_headers:
+        return None
+    return headers if PARAM_KEY_PREFIX in b"\n".join(headers) else None
 
 
 # ---------------------------------------------------------------- state
@@ -380,7 +387,7 @@ class SessionCall:
             self.input,
             relay is not None and relay.in_results,
             relay is not None,
-            _validated_headers(self.context),
+            _param_headers(self.context),
         )
         report = None if on_progress is None else self._queued(on_progress)
         try:
@@ -614,6 +621,8 @@ class HostedSession:
         self.list_changes: int = 0
         # The input requests of tasks that were passed on: a state is read again and again.
         self._task_input: dict[tuple[str, str], None] = {}
+        # Kept, since to get the running loop takes a system call in some versions of Python.
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.opened_at: float = 0.0
         self.idle_since: float = 0.0
         self.timer: asyncio.TimerHandle | None = None
@@ -735,9 +744,10 @@ class HostedSession:
                 self.had_calls, self._first_session = True, key.session
             session, principal = request.session, request.exchange.principal
             self._client_session = (session, principal) if session is not None else None
-            self.input_requests.last_caller = LastCaller(
-                principal, request.exchange.peer, request.claims
-            )
+            last = self.input_requests.last_caller
+            peer, claims = request.exchange.peer, request.claims
+            if last is None or last.peer is not peer or last != (principal, peer, claims):
+                self.input_requests.last_caller = LastCaller(principal, peer, claims)
         call = SessionCall(self, request, key)
         self.calls[call] = None
         if self.input_requests.arrivals:

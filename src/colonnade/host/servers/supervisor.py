@@ -297,6 +297,8 @@ class ChangeCondition:
 
     def notify_all(self) -> None:
         """Wake all waiters, in the order in which they began to wait."""
+        if not self._waiters:
+            return
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -518,7 +520,7 @@ class ServerSupervisor:
         if self.draining:
             return None
         caller, lists = self._callers.key_of(request), reads_list(request)
-        session = self._available(caller, lists)
+        session = self._sessions.common() or self._available(caller, lists)
         if session is None or session.home is not None:
             return None
         if not session.is_shared:
@@ -555,7 +557,7 @@ class ServerSupervisor:
             if not session.accepts_calls:
                 raise self.home_lost()
         except BaseException as error:
-            session.remove_call(call, asyncio.get_running_loop().time())
+            session.remove_call(call, session.loop.time())
             self._changes.notify_all()
             if isinstance(error, ChannelError):
                 error.with_server(self.key)
@@ -594,7 +596,7 @@ class ServerSupervisor:
 
     def _release(self, call: SessionCall, error: BaseException | None) -> None:
         session = call.session
-        session.remove_call(call, asyncio.get_running_loop().time())
+        session.remove_call(call, session.loop.time())
         if error is not None:
             self._record_error(session, error)
         if not session.calls and session in self._sessions:
@@ -774,7 +776,7 @@ class ServerSupervisor:
         session.key = None if session.is_shared else self._session_key(caller)
         session.caller = None if session.is_shared else caller.principal
         session.opened_at = self._clock()
-        session.idle_since = asyncio.get_running_loop().time()
+        session.idle_since = session.loop.time()
         self._revision = revision
         self._last_error = None
         self._sessions.add(session)

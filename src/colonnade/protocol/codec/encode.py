@@ -81,7 +81,9 @@ class ResultPrefix(Struct, frozen=True):
     cacheable: bool
 
 
-ParamsType: TypeAlias = tuple[bool, tuple[tuple[str, Any], ...] | None, bool]
+# Members that a revision does not have, with their defaults.
+AbsentMembers: TypeAlias = tuple[tuple[str, Any], ...]
+ParamsType: TypeAlias = tuple[bool, AbsentMembers | None, bool]
 
 
 class Encoder:
@@ -246,22 +248,20 @@ class Encoder:
         kind = type(obj)
         is_request, absent, is_open = self._params_types.get(kind) or self._check_available(kind)
         downgraded: Any = obj
-        if (
-            absent is None
-            or downgraded.meta is not None
-            or (absent and any(getattr(obj, name) is not default for name, default in absent))
-        ):
+        if absent is None or downgraded.meta is not None or (absent and _has_any(obj, absent)):
             downgraded = self._downgrade(obj, OWN)
         if not self._tasks and kind is t.SubscriptionsListenRequestParams:
             # Only clients that declare the extension may subscribe to tasks.
             wanted = replace(downgraded.notifications, task_ids=None)
             downgraded = replace(downgraded, notifications=wanted)
-        meta = NOTHING
+        meta: bytes | Raw = NOTHING
         if is_request:
             if downgraded.meta is not None:
                 downgraded = self._with_envelope(downgraded, progress_token)
             else:
-                meta = self._own_meta(progress_token)
+                meta = self._meta
+                if progress_token is not None:
+                    meta = b"%b%b}" % (self._token_meta, encode(progress_token))
         body = encode_finite(_flattened(downgraded) if is_open else downgraded)
         if meta:
             return b'{"_meta":%b%b%b' % (meta, b"," if len(body) > 2 else b"", body[1:])
@@ -287,11 +287,6 @@ class Encoder:
         if progress_token is not None:
             meta = Raw(b"%b%b}" % (self._token_meta, encode(progress_token)))
         return SplitParams(meta, obj.name, None, obj.arguments)
-
-    def _own_meta(self, progress_token: RequestId | None) -> Raw:
-        if progress_token is None:
-            return self._meta
-        return Raw(b"%b%b}" % (self._token_meta, encode(progress_token)))
 
     def _with_envelope(
         self, params: t.RequestParams, progress_token: RequestId | None
@@ -343,6 +338,14 @@ class Encoder:
         prefix = self._make_prefix(t.CallToolResult)
         self._tool_frame = prefix.message if prefix is not None else encode_result(b"%b", b"{%b")
         return self._tool_frame
+
+
+def _has_any(obj: t.ProtocolType, absent: AbsentMembers) -> bool:
+    """Whether any of these members is not its default."""
+    for name, default in absent:  # noqa: SIM110 - a generator takes three times as long
+        if getattr(obj, name) is not default:
+            return True
+    return False
 
 
 def _members(obj: t.ProtocolType) -> list[tuple[str, Any]]:

@@ -112,15 +112,17 @@ class OutgoingRequests:
         max_s: float,
         wants_progress: bool,
         name: str | None = None,
+        id: RequestId | None = None,
     ) -> OutgoingRequest:
-        """Add a request under a new id. `name` is the tool or prompt that it is about. Raises
-        `LocalProtocolError` if it may not be sent."""
+        """Add a request under a new id, which is `id_of_next`. `name` is the tool or prompt that it
+        is about. Raises `LocalProtocolError` if it may not be sent."""
         if not (0 < timeout_s <= max_s < inf or (isfinite(timeout_s) and 0 < max_s < timeout_s)):
             # R0237: a request without a timeout might never end.
             raise LocalProtocolError(f"{method}: a timeout is a number of seconds above 0")
         if len(self._sent) >= MAX_SENT:
             raise LocalProtocolError(f"more than {MAX_SENT} requests in flight")
-        id = self.id_of_next()
+        if id is None:
+            id = self.id_of_next()
         self.next_id += 1
         least = timeout_s if timeout_s < max_s else max_s
         until, limit = now + least, now + max_s

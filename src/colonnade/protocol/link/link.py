@@ -80,7 +80,7 @@ from colonnade.protocol.revision import (
 )
 
 if TYPE_CHECKING:
-    from colonnade.protocol.input_requests import InputCapabilities, InputRequest
+    from colonnade.protocol.input_requests import InputRequest, RequestDeclaration
 
 # R0237: every request has a timeout; these are the defaults.
 TIMEOUT_S = 60.0
@@ -120,7 +120,7 @@ class SendContext(Struct, frozen=True):
 
 
 # The method, and the input capabilities that its requests declare if they are not our own.
-SendKey: TypeAlias = "str | tuple[str, InputCapabilities]"
+SendKey: TypeAlias = "str | tuple[str, RequestDeclaration]"
 OnAnswered: TypeAlias = Callable[[Request | None, Peer | None, Fault | None], None]
 
 
@@ -157,7 +157,7 @@ class DuplexLink:
         self._closed = self._incoming.close
         self._encoders: dict[Revision, Encoder] = {}
         # Those of requests that declare other input capabilities than this side does.
-        self._declaring_encoders: dict[tuple[Revision, InputCapabilities], Encoder] = {}
+        self._declaring_encoders: dict[tuple[Revision, RequestDeclaration], Encoder] = {}
         self._send_contexts: dict[SendKey, SendContext] = {}
         self._logs = identity.logs
         # The client in this process that called last, by the context in which it sends.
@@ -483,14 +483,15 @@ class DuplexLink:
             encoder = self._encoders[revision] = self.identity.encoder(revision)
         return encoder
 
-    def _declaring_encoder(self, revision: Revision, declared: "InputCapabilities") -> Encoder:
+    def _declaring_encoder(self, revision: Revision, declared: "RequestDeclaration") -> Encoder:
         """The encoder of requests that declare these input capabilities, created once."""
         encoder = self._declaring_encoders.get((revision, declared))
         if encoder is None:
-            own = self.identity.capabilities
+            identity, own = self.identity, self.identity.capabilities
             assert isinstance(own, t.ClientCapabilities)
-            identity = replace(self.identity, capabilities=declared.declared_in(own))
-            encoder = identity.encoder(revision)
+            if declared.input is not None:
+                identity = replace(identity, capabilities=declared.input.declared_in(own))
+            encoder = identity.encoder(revision, declared.log_level)
             self._declaring_encoders[revision, declared] = encoder
         return encoder
 
@@ -525,7 +526,7 @@ class DuplexLink:
         max_s: float = MAX_S,
         progress: bool = False,
         revision: Revision | None = None,
-        declared: "InputCapabilities | None" = None,
+        declared: "RequestDeclaration | None" = None,
     ) -> tuple[RequestId, bytes]:
         """The id and the bytes of a new request.
 
@@ -548,7 +549,7 @@ class DuplexLink:
         id = self._outgoing.id_of_next()
         body = context.encoder.params(value, id if progress else None)
         name = getattr(params, "name", None)
-        self._outgoing.open(method, now, timeout_s, max_s, progress, name)
+        self._outgoing.open(method, now, timeout_s, max_s, progress, name, id)
         raw_id = b"%d" % id if isinstance(id, int) else encode(id)
         return id, encode_request(raw_id, method, body)
 
@@ -560,7 +561,7 @@ class DuplexLink:
         timeout_s: float,
         max_s: float,
         progress: bool,
-        declared: "InputCapabilities | None" = None,
+        declared: "RequestDeclaration | None" = None,
     ) -> Exchange | None:
         """Open a tool call at the link of a server in this process, without messages: the exchange
         is that which `server` would open for the request that `request` encodes.
@@ -612,7 +613,7 @@ class DuplexLink:
         return None
 
     def settle_call(self, id: RequestId) -> bool:
-        """End a tool call that has its result; False if it is over already."""
+        """End a request that has its result, other than `initialize`; False if it is over."""
         return self._outgoing.settle(id) is not None
 
     def _send_context(
@@ -620,7 +621,7 @@ class DuplexLink:
         method: str,
         probed: Revision | None,
         params: t.RequestParams | None,
-        declared: "InputCapabilities | None",
+        declared: "RequestDeclaration | None",
     ) -> SendContext:
         """The context in which a request may be sent now; it holds while its peer is ours."""
         peer = self._handshake.peer_for(method, probed)

@@ -39,7 +39,7 @@ from colonnade.protocol.exchange import LISTEN, Exchange, Network, NonHttpReques
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import EVENTS_TYPE, JSON_TYPE
 from colonnade.protocol.http.sse import EventStreamParser
-from colonnade.protocol.input_requests import InputCapabilities, InputRequest
+from colonnade.protocol.input_requests import InputRequest, RequestDeclaration
 from colonnade.protocol.jsonrpc import (
     ErrorResponse,
     RequestId,
@@ -86,17 +86,19 @@ class RequestTimeouts:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop: asyncio.AbstractEventLoop = loop
-        self._running: dict[RequestTimeout, None] = {}
+        self._running: dict[PendingRequest, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._fires_at = 0.0
 
-    def begin(self, timeout: "RequestTimeout") -> None:
-        """Watch a timeout, until its end."""
-        self._running[timeout] = None
+    def begin(self, request: "PendingRequest") -> None:
+        """Watch the deadline of a request, until its end."""
+        self._running[request] = None
+        if request.deadline is not None:
+            self.wake_at(request.deadline)
 
-    def end(self, timeout: "RequestTimeout") -> None:
+    def end(self, request: "PendingRequest") -> None:
         """Watch it no longer; the timer stays as it is, for the next one."""
-        self._running.pop(timeout, None)
+        self._running.pop(request, None)
 
     def wake_at(self, when: float) -> None:
         """Look at the deadlines at this time, if that is not done before."""
@@ -110,10 +112,10 @@ class RequestTimeouts:
     def _fire(self) -> None:
         self._timer = None
         now, later = self.loop.time() + ROUNDING_S, list[float]()
-        for timeout in list(self._running):
-            when = timeout.when()
+        for request in list(self._running):
+            when = request.deadline
             if when is not None and when <= now:
-                timeout.expire()
+                request.expire()
             elif when is not None:
                 later.append(when)
         if later:
@@ -126,63 +128,20 @@ class RequestTimeouts:
             self._timer = None
 
 
-class RequestTimeout:
-    """The deadline of what runs in this task, as that of `asyncio.timeout_at`, in a fraction of the
-    time: each request has one."""
-
-    __slots__ = ("_all", "_cancelling", "_expired", "_task", "_when")
-
-    def __init__(self, all: RequestTimeouts, when: float | None) -> None:
-        self._all = all
-        self._when = when
-        self._expired = False
-
-    def __enter__(self) -> "RequestTimeout":
-        task = asyncio.current_task(self._all.loop)
-        assert task is not None
-        self._task: asyncio.Task[Any] = task
-        self._cancelling = task.cancelling()
-        self._all.begin(self)
-        self.reschedule(self._when)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
-        self._all.end(self)
-        if (
-            self._expired
-            and self._task.uncancel() <= self._cancelling
-            and kind is asyncio.CancelledError
-        ):
-            raise TimeoutError from error
-
-    def reschedule(self, when: float | None) -> None:
-        """Set another deadline; None for none."""
-        self._when = when
-        if when is not None:
-            self._all.wake_at(when)
-
-    def when(self) -> float | None:
-        """The deadline; None for none."""
-        return self._when
-
-    def expired(self) -> bool:
-        """Whether the deadline has passed."""
-        return self._expired
-
-    def expire(self) -> None:
-        """Cancel the task: the deadline has passed."""
-        self._expired, self._when = True, None
-        self._task.cancel()
-
-
 class PendingRequest:
-    """One request to the server, and its outcome. The link has its timeout."""
+    """One request to the server, its deadline, and its outcome. The link has its timeout.
+
+    While it is entered, the task that waits is cancelled at the deadline, as by
+    `asyncio.timeout_at`, in a fraction of the time: each request has one.
+    """
 
     __slots__ = (
+        "_cancelling",
+        "_expired",
+        "_timeouts",
+        "_waiting",
+        "deadline",
         "id",
-        "limit",
         "method",
         "name",
         "on_members",
@@ -195,8 +154,19 @@ class PendingRequest:
     )
 
     def __init__(
-        self, id: RequestId, method: str, timeout_s: float, name: str | None = None
+        self,
+        timeouts: RequestTimeouts,
+        id: RequestId,
+        method: str,
+        timeout_s: float,
+        name: str | None = None,
     ) -> None:
+        self._timeouts = timeouts
+        self._expired = False
+        # The task that waits for it.
+        self._waiting: asyncio.Task[Any] | None = None
+        # None for one that may stay open.
+        self.deadline: float | None = None
         self.id: RequestId = id
         self.method: str = method
         self.name: str | None = name
@@ -208,13 +178,41 @@ class PendingRequest:
         self.on_members: OnMembers | None = None
         # Whose request it is: what comes on its stream belongs to that.
         self.owner: InputResponder | None = None
-        self.limit: RequestTimeout | None = None
         self.task: asyncio.Task[Raw] | None = None
 
     @property
     def label(self) -> str:
         """Its name in an error: that of the tool or prompt, or its method."""
         return self.method if self.name is None else repr(self.name)
+
+    # ------------------------------------------------------------ its deadline
+
+    def __enter__(self) -> None:
+        timeouts = self._timeouts
+        task = asyncio.current_task(timeouts.loop)
+        assert task is not None
+        self._waiting = task
+        self._cancelling = task.cancelling()
+        timeouts.begin(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        self._timeouts.end(self)
+        task, self._waiting = self._waiting, None
+        if (
+            self._expired
+            and task is not None
+            and task.uncancel() <= self._cancelling
+            and kind is asyncio.CancelledError
+        ):
+            raise TimeoutError from error
+
+    def expire(self) -> None:
+        """Cancel the task that waits: the deadline has passed."""
+        self._expired, self.deadline = True, None
+        if self._waiting is not None:
+            self._waiting.cancel()
 
     def set_deadline(self, when: float | None) -> None:
         """Set its deadline; None for a request that may stay open."""
@@ -226,8 +224,10 @@ class PendingRequest:
         self._set(now)
 
     def _set(self, when: float | None) -> None:
-        if self.limit is not None and not self.limit.expired():
-            self.limit.reschedule(when)
+        if self._waiting is not None and not self._expired:
+            self.deadline = when
+            if when is not None:
+                self._timeouts.wake_at(when)
 
 
 class ClientRequestContext(NonHttpRequestFields):
@@ -349,7 +349,7 @@ class HttpConversation:
         on_progress: ProgressCallback | None = None,
         headers: Headers = (),
         probing: Revision | None = None,
-        declared: InputCapabilities | None = None,
+        declared: RequestDeclaration | None = None,
         owner: InputResponder | None = None,
         on_members: OnMembers | None = None,
     ) -> Coroutine[Any, Any, Raw]:
@@ -369,14 +369,15 @@ class HttpConversation:
         timeout_s: float,
         progress: bool,
         probing: Revision | None = None,
-        declared: InputCapabilities | None = None,
+        declared: RequestDeclaration | None = None,
     ) -> tuple[PendingRequest, bytes]:
         if self._closed is not None:
             raise ConnectionLost(self._closed)
+        now = self._loop.time()
         id, data = self.link.request(
             method,
             params,
-            now=self._loop.time(),
+            now=now,
             timeout_s=timeout_s,
             max_s=max(MAX_S, timeout_s),
             progress=progress,
@@ -384,12 +385,13 @@ class HttpConversation:
             declared=declared,
         )
         name = getattr(params, "name", None)
-        call = self._calls[id] = PendingRequest(id, method, timeout_s, name)
+        call = self._calls[id] = PendingRequest(self._timeouts, id, method, timeout_s, name)
+        call.deadline = now + timeout_s  # as that of the link, while nothing extends it
         return call, data
 
     async def _wait(self, call: PendingRequest, data: bytes, lines: Headers) -> Raw:
         try:
-            with RequestTimeout(self._timeouts, self.link.ends_at(call.id)) as call.limit:
+            with call:
                 await self._post(call, data, lines)
         except TimeoutError:
             if call.outcome is None:
@@ -399,10 +401,13 @@ class HttpConversation:
             call.runs = isinstance(error, ConnectionLost) and error.status is None
             if not call.runs:
                 raise
-            words = f"{error}, during {call.label}"
-            raise ConnectionLost(words, server=error.server) from None
+            lost = ConnectionLost(f"{error}, during {call.label}", server=error.server)
+            lost.not_sent = isinstance(error, ConnectionLost) and error.not_sent
+            raise lost from None
         finally:
-            self._finish_request(call)
+            self._calls.pop(call.id, None)
+            if call.outcome is None:
+                self._finish_request(call)
         outcome = call.outcome
         if isinstance(outcome, ColonnadeError):
             raise outcome
@@ -508,7 +513,8 @@ class HttpConversation:
         """
         id = self.link.snapshot().next_id
         message = self.link.initialize(_now(), timeout_s, revision)
-        call = self._calls[id] = PendingRequest(id, HANDSHAKE_METHOD, timeout_s)
+        call = self._calls[id] = PendingRequest(self._timeouts, id, HANDSHAKE_METHOD, timeout_s)
+        call.deadline = self.link.ends_at(id)
         try:
             outcome = await self._wait(call, message.data, rules.headers_for_post(None, None))
         finally:
@@ -534,7 +540,9 @@ class HttpConversation:
     # ------------------------------------------------------------ POST
 
     async def _post(self, call: PendingRequest, data: bytes, lines: Headers) -> None:
-        response = await self._endpoint.send("POST", lines, data)
+        response = await self._endpoint.post(lines, data)
+        if 300 <= response.status < 400:
+            response = await self._endpoint.follow_post(response, lines, data)
         try:
             if response.status != rules.OK:
                 await self._handle_refusal(call, response)
@@ -594,7 +602,15 @@ class HttpConversation:
             with contextlib.suppress(ColonnadeError):  # initialize cannot be cancelled
                 self.link.cancel(call.id)
             return
-        self._handle_events(self.link.take(frame, self._loop.time()), call)
+        if (
+            type(frame) is ResultResponse
+            and frame.id == call.id
+            and call.method != HANDSHAKE_METHOD
+            and self.link.settle_call(call.id)
+        ):  # as nearly all are: what `take` returns as an event
+            call.outcome = frame.result
+        else:
+            self._handle_events(self.link.take(frame, self._loop.time()), call)
         if call.on_members is not None and isinstance(frame, ResultResponse) and frame.members:
             call.on_members(frame.result, frame.members)
 

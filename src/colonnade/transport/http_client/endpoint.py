@@ -7,7 +7,7 @@ the query of a URL, which may hold a key.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
@@ -135,14 +135,33 @@ class HttpEndpoint:
             )
         return url
 
-    async def send(
+    def send(
         self, method: str, lines: Headers, data: bytes = b"", url: str | None = None
-    ) -> ClientResponse:
+    ) -> Coroutine[Any, Any, ClientResponse]:
         """Send a request, to this URL or another one of its origin; the response, its body unread.
 
         Raises what `HttpPool.send` raises, `RemoteProtocolError` for a redirect to another origin,
         and `AuthError` if there are no valid credentials.
         """
+        headers = self._header_lines(lines)
+        if self._credentials is not None:
+            return self._send_authorized(self._credentials, method, headers, data, url)
+        return self._send_once(method, headers, data, url)
+
+    def post(self, lines: Headers, data: bytes) -> Coroutine[Any, Any, ClientResponse]:
+        """POST to this URL, as `send`; a redirect is returned, and is for `follow_post`."""
+        headers = self._header_lines(lines)
+        if self._credentials is not None:
+            return self._send_authorized(self._credentials, "POST", headers, data, None)
+        return self._pool.send("POST", self.url, headers, data)
+
+    async def follow_post(
+        self, response: ClientResponse, lines: Headers, data: bytes
+    ) -> ClientResponse:
+        """Follow the redirect that `post` has returned."""
+        return await self._follow(response, "POST", self._header_lines(lines), data, None)
+
+    def _header_lines(self, lines: Headers) -> HeaderLines:
         key = tuple(lines)
         headers = self._kept.get(key)
         if headers is None:
@@ -150,12 +169,7 @@ class HttpEndpoint:
             if len(self._kept) >= MAX_KEPT_HEADERS:
                 self._kept.clear()
             self._kept[key] = headers
-        if self._credentials is not None:
-            return await self._send_authorized(self._credentials, method, headers, data, url)
-        response = await self._pool.send(method, url or self.url, headers, data)
-        if 300 <= response.status < 400:
-            return await self._follow(response, method, headers, data, url)
-        return response
+        return headers
 
     async def _send_authorized(
         self,

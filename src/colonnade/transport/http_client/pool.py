@@ -9,8 +9,8 @@ import os
 import select
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, cast
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Protocol, cast
 
 import httptools
 
@@ -41,6 +41,10 @@ KNOWN_STATUS = 200
 LENGTH_DIGITS = 12
 # After so many heads in a row that were unlike the one before, no more are compared.
 MISSES = 8
+# From so many requests in flight on, requests are written together at the end of an iteration of
+# the loop: a server that waits for many is woken once. A larger one is written at once.
+TOGETHER = 8
+HELD_BYTES = 64 * 1024
 # How long a response whose rest is not needed may take to end, before its connection is closed.
 LINGER_S = 1.0
 
@@ -54,6 +58,11 @@ class ConnectionPool(Protocol):
 
     def keep(self, connection: "ClientConnection") -> None:
         """A connection is free: keep it for the next request."""
+        ...
+
+    def hold(self, connection: "ClientConnection", request: bytes) -> bool:
+        """Write a request at the end of this iteration of the loop; False if it is to be written
+        now."""
         ...
 
 
@@ -79,13 +88,18 @@ class ClientConnection(asyncio.Protocol):
         # How the last response began, and how many in a row began otherwise.
         self._known: KnownResponse | None = None
         self._misses = 0
-        self._poll: Callable[[], bool] | None = None
+        # Whether there is something to read, such as the end of the connection; known once it is
+        # connected.
+        self.has_input: Callable[[int], object] = _closed
 
     # ------------------------------------------------------------ asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
         self.transport = cast("asyncio.Transport", transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            self.has_input = _readiness(sock.fileno())
 
     def data_received(self, data: bytes) -> None:
         """Parse bytes of a response; data without a request closes the connection."""
@@ -127,14 +141,11 @@ class ClientConnection(asyncio.Protocol):
     ) -> None:
         """Receive a response that begins as the last one did, as if the parser had read it."""
         self._misses = 0
-        response.headers = known.headers.copy()
-        response.headers["content-length"] = str(len(body))
-        response.begin(known.status)
-        if body:
-            response.feed(body)
+        headers = known.headers.copy()
+        headers["content-length"] = str(len(body))
         self.response = None
         self.reusable = self.lost is None
-        response.finish()
+        response.complete(known.status, headers, body)
 
     def _receive_body(self, data: bytes) -> None:
         """Take more of a body that has a length."""
@@ -154,6 +165,7 @@ class ClientConnection(asyncio.Protocol):
         # Not used any more: asyncio's transport raises AttributeError for `abort` after its own
         # close.
         self.transport = None
+        self.has_input = _closed
         self.reusable = False
         self._pool.forget(self)
         if self.lost is None:
@@ -168,18 +180,6 @@ class ClientConnection(asyncio.Protocol):
 
     # ------------------------------------------------------------ one request
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether there is nothing to read, such as the end of the connection."""
-        if self.transport is None:
-            return False
-        if self._poll is None:
-            sock = self.transport.get_extra_info("socket")
-            if sock is None:
-                return False
-            self._poll = _readiness(sock.fileno())
-        return not self._poll()
-
     def send(self, request: bytes, response: "ClientResponse") -> None:
         """Write a request; what comes back goes to this response."""
         if self.lost is not None or self.transport is None:
@@ -190,6 +190,18 @@ class ClientConnection(asyncio.Protocol):
         self._head = self._between = self._missing = 0
         self._by_length = False
         self._parser = None  # until a response comes that is not known
+        if not self._pool.hold(self, request):
+            self.transport.write(request)
+
+    def write_held(self, request: bytes) -> None:
+        """Write a request that was held, unless the connection was closed meanwhile."""
+        if self.lost is not None or self.transport is None:
+            return
+        if self.has_input(0):
+            lost = ConnectionLost("the server closed the connection before the request was sent")
+            lost.not_sent = True
+            self.abort(lost)
+            return
         self.transport.write(request)
 
     def abort(self, why: ColonnadeError) -> None:
@@ -316,13 +328,18 @@ def learn(data: bytes, status: int, headers: dict[str, str]) -> KnownResponse | 
     return KnownResponse(data[:at], data[at + len(length) : end], status, headers.copy())
 
 
-def _readiness(descriptor: int) -> Callable[[], bool]:
-    """A function that returns whether there is something to read."""
+def _readiness(descriptor: int) -> Callable[[int], object]:
+    """A function of a timeout in milliseconds, whose result is true if there is something to
+    read."""
     if not hasattr(select, "poll"):  # on Windows, where `select` takes any descriptor
-        return lambda: bool(select.select([descriptor], [], [], 0)[0])
+        return lambda timeout_ms: select.select([descriptor], [], [], timeout_ms / 1000)[0]
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
-    return lambda: bool(poll.poll(0))
+    return poll.poll
+
+
+def _closed(timeout_ms: int) -> bool:
+    return True
 
 
 def _too_many() -> RemoteProtocolError:
@@ -403,6 +420,14 @@ class ClientResponse:
         before = self.headers.get(name)
         self.headers[name] = value if before is None else f"{before}, {value}"
 
+    def complete(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        """All of it has come at once."""
+        self.status, self.headers = status, headers
+        if body and not self._closed:
+            self._pieces.append(body)
+            self._size = len(body)
+        self.finish()
+
     def begin(self, status: int) -> None:
         """All headers are there."""
         self.status = status
@@ -442,9 +467,9 @@ class ClientResponse:
 
     # ------------------------------------------------------------ reading
 
-    async def started(self) -> None:
-        """Wait for its headers. Raises the reason if there are none; a cancellation closes the
-        connection."""
+    async def started(self) -> "ClientResponse":
+        """Wait for its headers, and return it. Raises the reason if there are none; a cancellation
+        closes the connection."""
         try:
             while not self.status and not self._over:
                 # As `_wait`, without a coroutine of its own: each request waits here.
@@ -457,7 +482,11 @@ class ClientResponse:
         if not self.status:
             self.close()
             lost = self._error or ConnectionLost("the server closed the connection")
-            raise type(lost)(f"{self.where}: {lost}")
+            error = type(lost)(f"{self.where}: {lost}")
+            if isinstance(error, ConnectionLost) and isinstance(lost, ConnectionLost):
+                error.not_sent = lost.not_sent
+            raise error
+        return self
 
     async def read(self) -> bytes:
         """The next bytes of the body; empty at the end. Raises `ConnectionLost` if it was cut
@@ -536,8 +565,10 @@ class ClientResponse:
             self._linger_timer = None
 
     def _release(self) -> None:
-        self._cancel_linger()
-        self._resume()
+        if self._linger_timer is not None:
+            self._cancel_linger()
+        if self._paused:
+            self._resume()
         self._pool.keep(self._connection)
 
 
@@ -579,6 +610,8 @@ class HttpPool:
         self._connecting: set[asyncio.Timeout] = set()
         self._reaper_timer: asyncio.TimerHandle | None = None
         self._closed = False
+        # Requests that are written at the end of this iteration of the loop.
+        self._held: list[tuple[ClientConnection, bytes]] = []
 
     def __repr__(self) -> str:
         return f"HttpPool({len(self._all)} connections, {self.idle} idle)"
@@ -588,7 +621,7 @@ class HttpPool:
         """The number of idle connections."""
         return sum(map(len, self._idle.values()))
 
-    async def send(
+    def send(
         self,
         method: str,
         url: str,
@@ -596,7 +629,7 @@ class HttpPool:
         body: bytes = b"",
         *,
         address: str | None = None,
-    ) -> ClientResponse:
+    ) -> Coroutine[Any, Any, ClientResponse]:
         """Send a request and wait for the headers of its response.
 
         `address` is the one to connect to, whatever others the host has; TLS is with the host.
@@ -611,11 +644,19 @@ class HttpPool:
         else:
             target = RequestTarget(url, self._environ, address)
         request = encode_request(method, target, headers, body)
-        connection = self._take(target.origin) or await self._connect(target)
+        connection = self._take(target.origin)
+        if connection is None:
+            return self._send_new(target, request)
         response = ClientResponse(self, connection, target.authority)
         connection.send(request, response)
-        await response.started()
-        return response
+        return response.started()
+
+    async def _send_new(self, target: RequestTarget, request: bytes) -> ClientResponse:
+        """Send a request on a new connection."""
+        connection = await self._connect(target)
+        response = ClientResponse(self, connection, target.authority)
+        connection.send(request, response)
+        return await response.started()
 
     def _target(self, url: str) -> RequestTarget:
         target = RequestTarget(url, self._environ)
@@ -625,6 +666,25 @@ class HttpPool:
         return target
 
     # ------------------------------------------------------------ connections
+
+    def hold(self, connection: ClientConnection, request: bytes) -> bool:
+        """Write a request at the end of this iteration of the loop, with others, if there are
+        many in flight; False if it is to be written now."""
+        held = self._held
+        if not held:
+            in_flight = len(self._all) - len(self._idle.get(connection.origin, ()))
+            if in_flight < TOGETHER or len(request) > HELD_BYTES:
+                return False
+            connection.loop.call_soon(self._write_held)
+        elif len(request) > HELD_BYTES:
+            return False
+        held.append((connection, request))
+        return True
+
+    def _write_held(self) -> None:
+        held, self._held = self._held, []
+        for connection, request in held:
+            connection.write_held(request)
 
     def forget(self, connection: ClientConnection) -> None:
         """A connection was closed."""
@@ -641,7 +701,7 @@ class HttpPool:
             connection = idle.pop()
             idle_s = connection.loop.time() - connection.used_at
             fresh = connection.reusable and idle_s < self._idle_s
-            if fresh and connection.is_quiet:
+            if fresh and not connection.has_input(0):
                 return connection
             connection.abort(ConnectionLost("it was idle"))
         return None
@@ -649,7 +709,9 @@ class HttpPool:
     def keep(self, connection: ClientConnection) -> None:
         """A connection is free: keep it for the next request."""
         transport = connection.transport
-        idle = self._idle.setdefault(connection.origin, [])
+        idle = self._idle.get(connection.origin)
+        if idle is None:
+            idle = self._idle[connection.origin] = []
         if (
             not connection.reusable
             or self._closed
