@@ -231,8 +231,9 @@ CUTS: dict[str, Cut] = {
         LOGIN, "cl_27_no_redirect",
     ),
     "CL-27 every request": Cut(
-        "transport/http_client/endpoint.py", "if self._credentials is not None:",
-        'if self._credentials is not None and method == "POST":', LOGIN, "in_every_request",
+        "transport/http_client/endpoint.py",
+        "return self._send_authorized(self._credentials, method, headers, data, url)",
+        "return self._send_once(method, headers, data, url)", LOGIN, "in_every_request",
     ),
     "CL-28 whose login": Cut(
         "auth/client/storage.py", "return login if login.discovery.server == server else None", "return login",

@@ -80,8 +80,8 @@ CUTS: dict[str, Cut] = {
     ),
     "a start of another caller": Cut(
         SUPERVISOR,
-        "return caller if needs_own or self._settings.is_per_caller else None",
-        "return caller if needs_own else None",
+        "return self._session_key(caller) if needs_own or self._settings.is_per_caller else None",
+        "return self._session_key(caller) if needs_own else None",
         EXCHANGE,
         "at_the_same_time",
     ),

@@ -101,7 +101,7 @@ CUTS: dict[str, Cut] = {
     ),
     "hidden text in members of results": Cut(
         "gateway/front.py",
-        "if origin.raw and self._host.hides_text(origin.server, origin.raw):",
+        "if is_inspected and origin.raw and self._host.hides_text(origin.server, origin.raw):",
         "if False:",
         PARITY,
         "around_containment",
@@ -284,9 +284,9 @@ CUTS: dict[str, Cut] = {
     ),
     "input requests that were declared": Cut(
         "client/request.py",
-        "            requests = self._input_requests(method, result, declared)\n            if relay:\n",
+        "            requests = self._input_requests(method, result, input)\n            if relay:\n",
         "            if relay:\n                return cast('R', result)\n"
-        "            requests = self._input_requests(method, result, declared)\n            if relay:\n",
+        "            requests = self._input_requests(method, result, input)\n            if relay:\n",
         ATTACKS,
         "did_not_declare",
     ),

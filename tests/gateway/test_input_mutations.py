@@ -10,6 +10,7 @@ import pytest
 from auth.cutting import Cut, check_fits, check_missed
 
 PURE, HELD, APART = "test_input_requests.py", "test_held_calls.py", "test_input_isolation.py"
+CALLERS = "../host/servers/test_callers.py"
 CELLS, REPLICAS = "test_input_cells.py", "test_held_replicas.py"
 STATE, CALLS = "gateway/input_requests.py", "gateway/held_calls.py"
 BRIDGE, KEYS = "gateway/bridge.py", "host/servers/callers.py"
@@ -261,24 +262,45 @@ CUTS: dict[str, Cut] = {
     # callers apart
     "capabilities of a session": Cut(
         KEYS,
-        "return CallerKey(request.exchange.principal, place, self._of(peer).declared)",
-        "return CallerKey(request.exchange.principal, place, self.allowed)",
+        "key = known.last = CallerKey(exchange.principal, place, known.declared)",
+        "key = known.last = CallerKey(exchange.principal, place, self.allowed)",
         CELLS,
         "offered_what_the_client",
     ),
     "session of a caller": Cut(
         KEYS,
-        "return CallerKey(request.exchange.principal, place, self._of(peer).declared)",
-        "return CallerKey(request.exchange.principal, None, self._last[1])",
+        "key = known.last = CallerKey(exchange.principal, place, known.declared)",
+        "key = known.last = CallerKey(exchange.principal, None, known.declared)",
         APART,
         "without_authentication",
     ),
     "principal of a caller": Cut(
         KEYS,
-        "return CallerKey(request.exchange.principal, place, self._of(peer).declared)",
-        "return CallerKey('', place, self._of(peer).declared)",
+        "key = known.last = CallerKey(exchange.principal, place, known.declared)",
+        "key = known.last = CallerKey('', place, known.declared)",
         APART,
         "many_principals",
+    ),
+    "principal of the key before": Cut(
+        KEYS,
+        "            key.principal != exchange.principal\n            or key.session",
+        "            key.session",
+        CALLERS,
+        "keys_of_their_own",
+    ),
+    "session of the key before": Cut(
+        KEYS,
+        "            or key.session != place\n",
+        "",
+        CALLERS,
+        "keys_of_their_own",
+    ),
+    "capabilities of the key before": Cut(
+        KEYS,
+        "            or key.input is not known.declared\n",
+        "",
+        CELLS,
+        "offered_what_the_client",
     ),
     "a session that had calls": Cut(
         KEYS,

@@ -631,8 +631,8 @@ CUTS: dict[str, Cut] = {
     ),
     "tools": Cut(
         "host/router.py",
-        "        view = self._view(context)\n        server = generation.server_for",
-        "        view = None\n        server = generation.server_for",
+        "view = None if self.guard is None else self.guard.view(context)\n        found",
+        "view = None\n        found",
         HIDDEN,
         UNKNOWN,
     ),

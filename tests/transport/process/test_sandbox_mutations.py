@@ -210,7 +210,7 @@ CUTS: dict[str, Cut] = {
     ),
     "forwarded headers": Cut(
         "host/servers/session.py",
-        "            _validated_headers(self.context),\n",
+        "            _param_headers(self.context),\n",
         "            None,\n",
         LISTS,
         "no_tool_names",
