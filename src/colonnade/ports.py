@@ -45,6 +45,11 @@ class Session(Protocol):
     """State that outlives a request: of a session, or of a connection over a pipe."""
 
     @property
+    def id(self) -> str:
+        """The id that clients send with requests in the session; empty for a connection."""
+        ...
+
+    @property
     def subscriptions(self) -> set[str]:
         """The URIs of the resources that this client has subscribed to."""
         ...

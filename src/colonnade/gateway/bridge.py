@@ -95,7 +95,8 @@ class ForwardedInput:
         before: GatewayState | None = None,
         tasks: TaskRelay | None = None,
     ) -> None:
-        self._in_results = in_results
+        # Whether `input_required` results are handed back.
+        self.in_results: bool = in_results
         self._expected = before.server if before is not None else None
         self.tasks: TaskRelay | None = tasks
         self.server: str = ""
@@ -105,11 +106,6 @@ class ForwardedInput:
             before.under_review if before is not None else {}
         )
         self.reviewed_next: dict[str, t.AnyInputRequest] = {}
-
-    @property
-    def in_results(self) -> bool:
-        """Whether `input_required` results are handed back."""
-        return self._in_results
 
     def check_server(self, server: str) -> None:
         """Refuse to send the state of one server to another, which has its name now."""

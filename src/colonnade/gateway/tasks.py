@@ -199,7 +199,7 @@ class GatewayTasks:
         return ForwardedTask(generation, created)
 
     def _asks_for_task(self, exchange: Exchange) -> bool:
-        if self._declared().tasks is None or is_bare_call(exchange.request, exchange.params):
+        if is_bare_call(exchange.request, exchange.params) or self._declared().tasks is None:
             return False  # R0521: without the capability it is ignored
         return decode_as(t.CallToolRequestParams, exchange.request.params).task is not None
 

@@ -281,6 +281,7 @@ def _wraps(encoder: Encoder, result: t.ProtocolType, origin: ResultOrigin) -> bo
     where the server had no need to do so itself."""
     if (
         not isinstance(result, t.CallToolResult)
+        or result.structured_content is UNSET
         or encoder.revision.output_root is not OutputRoot.OBJECT
         or origin.find_tool is None
         or origin.revision is None

@@ -198,7 +198,7 @@ class InputCapabilities(NamedTuple):
         return replace(capabilities, elicitation=elicitation, sampling=sampling, roots=roots)
 
 
-class RequestDeclaration(NamedTuple):
+class RequestDeclaration(Struct, frozen=True, cache_hash=True):
     """What one request declares of the client that it is made for, in revisions where each request
     declares it: the input requests that it can answer, None for those of the client that sends it,
     and the log level that it wants."""

@@ -247,6 +247,15 @@ class PeerDetector:
                 if peer is None:
                     raise unsupported_version(version, self.accepts)
                 return peer
+        if (
+            session_peer is not None
+            and headers is not None
+            and not headers.routed
+            and headers.version in self._older
+            and request.method not in self._stateless_only
+            and request.method != HANDSHAKE_METHOD
+        ):  # as nearly all requests in a session: nothing of it is for `_without_envelope`
+            return session_peer
         return self._without_envelope(request, headers, session_peer)
 
     def _enveloped(self, meta: Raw) -> NamedPeer | None:

@@ -175,6 +175,9 @@ class DuplexRequestContext(NonHttpRequestFields, Struct, eq=False, gc=False):
 class Duplex:
     """A link, the channel that it uses, and the tasks that handle its requests."""
 
+    # As a `Session`: its client is connected to it.
+    id: str = ""
+
     def __init__(
         self,
         link: DuplexLink,

@@ -14,14 +14,21 @@ from colonnade.protocol.revision import NEWEST
 ANY: Any = None
 
 
-class SessionRequestContext(LocalRequestContext):
-    """A request in a session that is no more than its name."""
+class NamedSession:
+    """A session that is no more than its id; a connection has none."""
 
-    named: Any = None
+    def __init__(self, id: str = "") -> None:
+        self.id = id
+
+
+class SessionRequestContext(LocalRequestContext):
+    """A request in a session."""
+
+    within: Any = None
 
     @property
     def session(self) -> Session | None:
-        return self.named
+        return self.within
 
 
 def test_callers_that_share_a_client_have_keys_of_their_own() -> None:
@@ -29,15 +36,21 @@ def test_callers_that_share_a_client_have_keys_of_their_own() -> None:
     # Clients that declare the same share this.
     peer = Peer(NEWEST, t.ClientCapabilities(elicitation=t.ElicitationCapability(form={})))
 
-    def key_of(principal: str, session: str | None) -> CallerKey:
+    def key_of(principal: str, session: NamedSession | None) -> CallerKey:
         exchange = local_exchange("tools/list", t.PaginatedRequestParams(), peer, principal)
         request = SessionRequestContext(exchange, ANY)
-        request.named = session
+        request.within = session
         return keys.key_of(request)
 
-    callers = [("anna", None), ("ben", None), ("ben", "s1"), ("ben", "s2"), ("anna", "s2")]
+    one, other, pipe = NamedSession("1"), NamedSession("2"), NamedSession()
+    callers = [("anna", None), ("ben", None), ("ben", one), ("ben", other), ("anna", other)]
+    callers += [("anna", pipe), ("anna", NamedSession())]
+    seen = set[CallerKey]()
     for principal, session in [*callers, *callers]:
         key = key_of(principal, session)
-        assert (key.principal, key.session) == (principal, session)
+        assert key.principal == principal
+        assert key.session == ((session.id or session) if session is not None else None)
         assert key.input.form
         assert key_of(principal, session) is key  # as the request before it
+        seen.add(key)
+    assert len(seen) == len(callers)

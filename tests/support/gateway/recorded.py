@@ -14,8 +14,6 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from msgspec.structs import replace
-
 import official
 from colonnade import Gateway, Host, Server
 from colonnade.client.client import Client
@@ -142,7 +140,7 @@ class Cell:
         near, far = connected_pair(wire.add)
         duplex = serve_end(far, self.gateway, principal=principal)
         if session is not None:
-            duplex.network = replace(duplex.network, session_id=session)
+            duplex.id = session
         client = Client(near.open_conversation, answers, info=INFO, tasks=tasks, **options)
         await client.open(wire.revision)
         self.stack.push_async_callback(client.close)

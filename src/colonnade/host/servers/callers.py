@@ -101,7 +101,7 @@ class CallerKeys:
         if session is not None:
             # The id is the same in all replicas. A connection without one is kept in the key, so
             # that no later one can be taken for it.
-            place = request.network.session_id or session
+            place = session.id or session
         known = self._known.get(id(exchange.peer)) or self._of(exchange.peer)
         key = known.last
         if (

@@ -12,7 +12,7 @@ Every wait has a timeout.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -61,6 +61,7 @@ from colonnade.protocol.link.link import MAX_S, DuplexLink
 from colonnade.protocol.negotiation import HANDSHAKE_METHOD
 from colonnade.protocol.revision import HttpCancellation, Revision
 from colonnade.protocol.types import CallToolRequestParams, NotificationParams, RequestParams
+from colonnade.transport.http_client.connect import HeaderLines
 from colonnade.transport.http_client.endpoint import (
     Headers,
     HttpEndpoint,
@@ -79,26 +80,18 @@ ROUNDING_S = 0.001
 
 
 class RequestTimeouts:
-    """The deadlines of all requests of one conversation, on one timer: nearly all of them end
-    before it fires, and a timer for each would take longer than the rest of its timeout."""
+    """The deadlines of the requests of one conversation, by id, on one timer: nearly all of them
+    end before it fires, and a timer for each would take longer than the rest of its timeout."""
 
-    __slots__ = ("_fires_at", "_running", "_timer", "loop")
+    __slots__ = ("_fires_at", "_requests", "_timer", "loop")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, requests: "Mapping[RequestId, PendingRequest]"
+    ) -> None:
         self.loop: asyncio.AbstractEventLoop = loop
-        self._running: dict[PendingRequest, None] = {}
+        self._requests = requests
         self._timer: asyncio.TimerHandle | None = None
         self._fires_at = 0.0
-
-    def begin(self, request: "PendingRequest") -> None:
-        """Watch the deadline of a request, until its end."""
-        self._running[request] = None
-        if request.deadline is not None:
-            self.wake_at(request.deadline)
-
-    def end(self, request: "PendingRequest") -> None:
-        """Watch it no longer; the timer stays as it is, for the next one."""
-        self._running.pop(request, None)
 
     def wake_at(self, when: float) -> None:
         """Look at the deadlines at this time, if that is not done before."""
@@ -112,7 +105,7 @@ class RequestTimeouts:
     def _fire(self) -> None:
         self._timer = None
         now, later = self.loop.time() + ROUNDING_S, list[float]()
-        for request in list(self._running):
+        for request in list(self._requests.values()):
             when = request.deadline
             if when is not None and when <= now:
                 request.expire()
@@ -123,7 +116,7 @@ class RequestTimeouts:
 
     def close(self) -> None:
         """Stop the timer, unless a request still waits for it."""
-        if self._timer is not None and not self._running:
+        if self._timer is not None and not self._requests:
             self._timer.cancel()
             self._timer = None
 
@@ -193,12 +186,12 @@ class PendingRequest:
         assert task is not None
         self._waiting = task
         self._cancelling = task.cancelling()
-        timeouts.begin(self)
+        if self.deadline is not None:
+            timeouts.wake_at(self.deadline)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        self._timeouts.end(self)
         task, self._waiting = self._waiting, None
         if (
             self._expired
@@ -209,9 +202,10 @@ class PendingRequest:
             raise TimeoutError from error
 
     def expire(self) -> None:
-        """Cancel the task that waits: the deadline has passed."""
-        self._expired, self.deadline = True, None
+        """Cancel the task that waits: the deadline has passed. One that has not begun to wait looks
+        at its deadline then."""
         if self._waiting is not None:
+            self._expired, self.deadline = True, None
             self._waiting.cancel()
 
     def set_deadline(self, when: float | None) -> None:
@@ -308,14 +302,14 @@ class HttpConversation:
         self._session: str | None = None
         # The headers of calls by the name of the tool, in a revision and a session.
         self._call_place: tuple[Revision | None, str | None] = (None, None)
-        self._call_headers: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._call_headers: dict[str, HeaderLines] = {}
         # Whether the server has ever opened a GET stream.
         self._had_stream = False
         self._session_lost = False
         self._calls: dict[RequestId, PendingRequest] = {}
         # Kept, since to get the running loop takes a system call in some versions of Python.
         self._loop = asyncio.get_running_loop()
-        self._timeouts = RequestTimeouts(self._loop)
+        self._timeouts = RequestTimeouts(self._loop, self._calls)
         self._exchanges: dict[Exchange, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._best_effort_posts: set[asyncio.Task[Any]] = set()
@@ -356,7 +350,7 @@ class HttpConversation:
         """Send a request and wait for its raw result, in this task."""
         lines = self._headers(method, params, probing)
         if headers:
-            lines = (*lines, *headers)
+            lines = lines.with_more(headers)
         progress = on_progress is not None
         call, data = self._open(method, params, timeout_s, progress, probing, declared)
         call.on_progress, call.owner, call.on_members = on_progress, owner, on_members
@@ -389,7 +383,7 @@ class HttpConversation:
         call.deadline = now + timeout_s  # as that of the link, while nothing extends it
         return call, data
 
-    async def _wait(self, call: PendingRequest, data: bytes, lines: Headers) -> Raw:
+    async def _wait(self, call: PendingRequest, data: bytes, lines: HeaderLines) -> Raw:
         try:
             with call:
                 await self._post(call, data, lines)
@@ -438,7 +432,7 @@ class HttpConversation:
 
     def _headers(
         self, method: str, params: RequestParams, probing: Revision | None = None
-    ) -> Headers:
+    ) -> HeaderLines:
         revision = probing or self._revision
         name: object = None
         if type(params) is CallToolRequestParams:
@@ -450,10 +444,12 @@ class HttpConversation:
                 return known
         row = revision.method(method, self._extensions) if revision is not None else None
         if row is None:
-            return self._extension_headers(method, params, revision)
+            lines = self._extension_headers(method, params, revision)
+            return self._endpoint.header_lines(lines)
         if row.name_field is not None:
             name = getattr(params, row.name_field, None)
-        lines = tuple(rules.headers_for_request(row, revision, name, session=self._session))
+        headers = rules.headers_for_request(row, revision, name, session=self._session)
+        lines = self._endpoint.header_lines(headers)
         if type(params) is CallToolRequestParams:
             if len(self._call_headers) >= MAX_CALL_HEADERS:
                 self._call_headers.clear()
@@ -516,7 +512,8 @@ class HttpConversation:
         call = self._calls[id] = PendingRequest(self._timeouts, id, HANDSHAKE_METHOD, timeout_s)
         call.deadline = self.link.ends_at(id)
         try:
-            outcome = await self._wait(call, message.data, rules.headers_for_post(None, None))
+            lines = self._endpoint.header_lines(rules.headers_for_post(None, None))
+            outcome = await self._wait(call, message.data, lines)
         finally:
             if self.link.phase in (Phase.OPENING, Phase.CLOSED):
                 self._close("the handshake was cancelled")
@@ -539,7 +536,7 @@ class HttpConversation:
 
     # ------------------------------------------------------------ POST
 
-    async def _post(self, call: PendingRequest, data: bytes, lines: Headers) -> None:
+    async def _post(self, call: PendingRequest, data: bytes, lines: HeaderLines) -> None:
         response = await self._endpoint.post(lines, data)
         if 300 <= response.status < 400:
             response = await self._endpoint.follow_post(response, lines, data)

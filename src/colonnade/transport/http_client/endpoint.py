@@ -143,25 +143,25 @@ class HttpEndpoint:
         Raises what `HttpPool.send` raises, `RemoteProtocolError` for a redirect to another origin,
         and `AuthError` if there are no valid credentials.
         """
-        headers = self._header_lines(lines)
+        headers = self.header_lines(lines)
         if self._credentials is not None:
             return self._send_authorized(self._credentials, method, headers, data, url)
         return self._send_once(method, headers, data, url)
 
-    def post(self, lines: Headers, data: bytes) -> Coroutine[Any, Any, ClientResponse]:
+    def post(self, headers: HeaderLines, data: bytes) -> Coroutine[Any, Any, ClientResponse]:
         """POST to this URL, as `send`; a redirect is returned, and is for `follow_post`."""
-        headers = self._header_lines(lines)
         if self._credentials is not None:
             return self._send_authorized(self._credentials, "POST", headers, data, None)
         return self._pool.send("POST", self.url, headers, data)
 
     async def follow_post(
-        self, response: ClientResponse, lines: Headers, data: bytes
+        self, response: ClientResponse, headers: HeaderLines, data: bytes
     ) -> ClientResponse:
         """Follow the redirect that `post` has returned."""
-        return await self._follow(response, "POST", self._header_lines(lines), data, None)
+        return await self._follow(response, "POST", headers, data, None)
 
-    def _header_lines(self, lines: Headers) -> HeaderLines:
+    def header_lines(self, lines: Headers) -> HeaderLines:
+        """The headers of requests: these, after those that the endpoint sends with each."""
         key = tuple(lines)
         headers = self._kept.get(key)
         if headers is None:

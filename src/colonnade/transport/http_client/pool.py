@@ -10,6 +10,7 @@ import select
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Protocol, cast
 
 import httptools
@@ -45,6 +46,8 @@ MISSES = 8
 # the loop: a server that waits for many is woken once. A larger one is written at once.
 TOGETHER = 8
 HELD_BYTES = 64 * 1024
+# Values of `Content-Type` whose media type is known.
+MAX_MEDIA_TYPES = 100
 # How long a response whose rest is not needed may take to end, before its connection is closed.
 LINGER_S = 1.0
 
@@ -350,6 +353,11 @@ def _too_large() -> RemoteProtocolError:
     return RemoteProtocolError(f"the server's headers are larger than {HEAD_BYTES} bytes")
 
 
+@lru_cache(MAX_MEDIA_TYPES)
+def _media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
 class ClientResponse:
     """The response of a server: status, headers, and a body that is read in chunks."""
 
@@ -410,7 +418,7 @@ class ClientResponse:
     @property
     def media(self) -> str:
         """The media type, without parameters; empty if there is none."""
-        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        return _media_type(self.headers.get("content-type", ""))
 
     # ------------------------------------------------------------ called by the connection
 
