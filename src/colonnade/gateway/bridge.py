@@ -199,21 +199,13 @@ class InputBridge:
         if not exchange.method.may_require_input:
             return self._host.handler(request)
         if exchange.peer.revision.input_requests is InputRequests.AS_REQUEST:
-            return self._forward_in_session(request)
+            relay = ForwardedInput(in_results=False, tasks=self._tasks(request))
+            return self._host.handler(ForwardedRequest(request, exchange, relay))
         given = round_of(exchange.request, exchange.params)
         if given.state is None:
             # Responses without a state belong to nothing that was asked here.
             return self._begin(request, FIRST_ROUND, None, strip=given.responses is not None)
         return self._continue(request, given, given.state)
-
-    async def _forward_in_session(self, request: RequestContext) -> t.ProtocolType:
-        """Forward a request of a client that is sent input requests as requests."""
-        exchange = request.exchange
-        relay = ForwardedInput(in_results=False, tasks=self._tasks(request))
-        try:
-            return await self._host.handler(ForwardedRequest(request, exchange, relay))
-        except RemoteError as error:
-            return _required_of_session(error, exchange)
 
     async def _continue(
         self, request: RequestContext, given: GivenRound, text: str
@@ -475,9 +467,13 @@ class InputBridge:
 # ---------------------------------------------------------------- clients of a session
 
 
-def _required_of_session(error: RemoteError, exchange: Exchange) -> t.ProtocolType:
-    """The result for an error that requires input of a client that is asked with requests (D10).
-    Raises `Fault`, or the error."""
+def required_of_session(error: RemoteError, exchange: Exchange) -> t.ProtocolType | None:
+    """The result for an error that requires input of a client that is sent input requests as
+    requests (D10); None for an error that is passed on. Raises `Fault`."""
+    if not exchange.method.may_require_input:
+        return None
+    if exchange.peer.revision.input_requests is not InputRequests.AS_REQUEST:
+        return None
     peer, urls = exchange.peer, required_urls(error)
     if urls and can_open_urls(peer) and peer.revision.elicitation.url_required_error:
         raise Fault(FaultKind.URL_ELICITATION_REQUIRED, error.message, error.data) from error
@@ -491,7 +487,7 @@ def _required_of_session(error: RemoteError, exchange: Exchange) -> t.ProtocolTy
         if is_call:
             return error_result(f"server {error.server!r}: {error.message}")
         raise Fault(FaultKind.CAPABILITY_MISSING, error.message, error.data) from error
-    raise error
+    return None
 
 
 def _check_consent(state: GatewayState, responses: Mapping[str, Raw]) -> None:

@@ -26,7 +26,7 @@ from colonnade.errors import (
     RemoteError,
     RemoteProtocolError,
 )
-from colonnade.gateway.bridge import InputBridge
+from colonnade.gateway.bridge import InputBridge, required_of_session
 from colonnade.gateway.changes import GatewayChanges
 from colonnade.gateway.manifests import GatewayManifests
 from colonnade.gateway.pages import LISTS, ListPages
@@ -119,7 +119,10 @@ class GatewayFront:
             except (CallerLost, asyncio.CancelledError, Fault):
                 raise
             except RemoteError as error:
-                return self._pass_error(request, error)
+                required = required_of_session(error, exchange)
+                if required is None:
+                    return self._pass_error(request, error)
+                result = required
             except ColonnadeError as error:
                 return self._report_failure(request, error)
             return self._settle(request, result)
