@@ -141,6 +141,56 @@ async def test_a_connection_whose_end_the_loop_has_not_seen_yet_is_not_used_agai
 
 
 @either_loop
+async def test_a_request_that_waits_to_be_written_with_others_is_not_sent_if_its_connection_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So that the client can send it again, whatever it does."""
+    monkeypatch.setattr(http_client, "TOGETHER", 1)
+    may_close, closed = threading.Event(), threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            for _ in range(2):
+                connection.recv(65536)
+                connection.sendall(OK)
+            may_close.wait(60)
+        closed.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        async with pooled() as pool:
+            assert await fetch(pool, url) == (200, b"ok")
+            assert await fetch(pool, url) == (200, b"ok")  # written at the end of an iteration
+            response = pool.send("POST", url, [], b"once")
+            may_close.set()
+            assert closed.wait(60)  # while the loop stands still
+            with pytest.raises(ConnectionLost, match="before the request was sent") as lost:
+                await response
+            assert lost.value.not_sent
+            assert pool.idle == 0
+        thread.join(60)
+
+
+@either_loop
+async def test_a_large_request_is_written_at_once_and_those_that_wait_are_written_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_client, "TOGETHER", 1)
+    bodies = [b"x" * size for size in (1, http_client.HELD_BYTES, 2)]
+    async with scripted_http_server(answer_every_request) as server, pooled() as pool:
+        await asyncio.gather(*(fetch(pool, server.url) for _ in bodies))
+        responses = await asyncio.gather(*(pool.send("POST", server.url, [], b) for b in bodies))
+        for response in responses:
+            assert await response.read_all(LIMIT) == b"ok"
+            response.close()
+        assert sorted(one.body for one in server.received if one.body) == sorted(bodies)
+        assert pool.idle == len(bodies)
+
+
+@either_loop
 async def test_a_server_may_say_that_it_closes() -> None:
     async def handler(connection: AcceptedConnection) -> None:
         await connection.receive()
