@@ -450,17 +450,19 @@ class BaseClient:
         """Send a request and return its result, after any `input_required` rounds. A `budget` is
         for a page of a list."""
         self._check_loop()
-        responder: InputResponder = self._callbacks
-        principal, level, origin = "", self._level, None
-        input: InputCapabilities | None = None
-        owner: InputResponder | None = None
-        on_members: OnMembers | None = None
-        relay = relay_errors = False
         cacheable = method in CACHEABLE and not is_retry(params)
-        if caller is not None:
-            responder, principal, level = caller.answers, caller.principal, caller.log_level
-            owner = responder
-            relay, relay_errors, origin = caller.relay, caller.relay_errors, caller.origin
+        responder: InputResponder
+        owner: InputResponder | None
+        origin: ResultOrigin | None
+        input: InputCapabilities | None
+        if caller is None:
+            responder, owner, principal, level = self._callbacks, None, "", self._level
+            relay = relay_errors = False
+            origin = on_members = input = None
+        else:
+            responder = owner = caller.answers
+            principal, level, origin = caller.principal, caller.log_level, caller.origin
+            relay, relay_errors = caller.relay, caller.relay_errors
             on_members = None if origin is None else self._on_members(origin)
             input = caller.declared  # without effect in a session, which has declared them once
         declared = self._declaration(input, level)
