@@ -19,7 +19,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
 from colonnade.client.client import Client
@@ -334,21 +334,19 @@ class SessionEvents:
 # ---------------------------------------------------------------- calls
 
 
-class SessionCall:
+class SessionCall(Struct, eq=False, weakref=True):
     """One call on a session, from when it was given the session until it is done."""
 
-    def __init__(self, session: "HostedSession", request: RequestContext, key: CallerKey) -> None:
-        self.session: HostedSession = session
-        self.context: RequestContext = request
-        # The session of its client.
-        self.client_session: Hashable = key.session
-        # Whether it lasts beside the requests of its caller, such as a subscription.
-        self.is_background: bool = False
-        # What its caller can be asked.
-        self.input: InputCapabilities = key.input
-        # The input requests that its caller has not answered yet.
-        self.input_requests: list[asyncio.Future[Raw]] = []
-        self._callbacks: CallbackQueue | None = None
+    session: "HostedSession"
+    context: RequestContext
+    # The session of its client, and what its caller can be asked.
+    client_session: Hashable
+    input: InputCapabilities
+    # Whether it lasts beside the requests of its caller, such as a subscription.
+    is_background: bool = False
+    # The input requests that its caller has not answered yet.
+    input_requests: "list[asyncio.Future[Raw]]" = field(default_factory=list["asyncio.Future[Raw]"])
+    _callbacks: CallbackQueue | None = None
 
     @property
     def client(self) -> Client:
@@ -748,7 +746,7 @@ class HostedSession:
             peer, claims = request.exchange.peer, request.claims
             if last is None or last.peer is not peer or last != (principal, peer, claims):
                 self.input_requests.last_caller = LastCaller(principal, peer, claims)
-        call = SessionCall(self, request, key)
+        call = SessionCall(self, request, key.session, key.input)
         self.calls[call] = None
         if self.input_requests.arrivals:
             self.input_requests.call_added()

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable,
 from functools import partial
 from typing import Any
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from colonnade.errors import (
@@ -121,57 +121,32 @@ class RequestTimeouts:
             self._timer = None
 
 
-class PendingRequest:
+class PendingRequest(Struct, eq=False, weakref=True):
     """One request to the server, its deadline, and its outcome. The link has its timeout.
 
     While it is entered, the task that waits is cancelled at the deadline, as by
     `asyncio.timeout_at`, in a fraction of the time: each request has one.
     """
 
-    __slots__ = (
-        "_cancelling",
-        "_expired",
-        "_timeouts",
-        "_waiting",
-        "deadline",
-        "id",
-        "method",
-        "name",
-        "on_members",
-        "on_progress",
-        "outcome",
-        "owner",
-        "runs",
-        "task",
-        "timeout_s",
-    )
-
-    def __init__(
-        self,
-        timeouts: RequestTimeouts,
-        id: RequestId,
-        method: str,
-        timeout_s: float,
-        name: str | None = None,
-    ) -> None:
-        self._timeouts = timeouts
-        self._expired = False
-        # The task that waits for it.
-        self._waiting: asyncio.Task[Any] | None = None
-        # None for one that may stay open.
-        self.deadline: float | None = None
-        self.id: RequestId = id
-        self.method: str = method
-        self.name: str | None = name
-        self.timeout_s: float = timeout_s
-        self.outcome: Raw | ColonnadeError | None = None
-        # Whether the server may still be handling it.
-        self.runs: bool = True
-        self.on_progress: ProgressCallback | None = None
-        self.on_members: OnMembers | None = None
-        # Whose request it is: what comes on its stream belongs to that.
-        self.owner: InputResponder | None = None
-        self.task: asyncio.Task[Raw] | None = None
+    _timeouts: RequestTimeouts
+    id: RequestId
+    method: str
+    timeout_s: float
+    name: str | None = None
+    # None for one that may stay open.
+    deadline: float | None = None
+    outcome: Raw | ColonnadeError | None = None
+    # Whether the server may still be handling it.
+    runs: bool = True
+    on_progress: ProgressCallback | None = None
+    on_members: OnMembers | None = None
+    # Whose request it is: what comes on its stream belongs to that.
+    owner: InputResponder | None = None
+    task: "asyncio.Task[Raw] | None" = None
+    # The task that waits for it, and how often that was cancelled before.
+    _waiting: "asyncio.Task[Any] | None" = None
+    _cancelling: int = 0
+    _expired: bool = False
 
     @property
     def label(self) -> str:

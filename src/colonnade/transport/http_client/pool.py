@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, Protocol, cast
 
 import httptools
+from msgspec import Struct, field
 
 from colonnade.errors import CannotConnect, ColonnadeError, ConnectionLost, RemoteProtocolError
 from colonnade.transport.http_client.connect import (
@@ -358,44 +359,24 @@ def _media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-class ClientResponse:
+class ClientResponse(Struct, eq=False, weakref=True):
     """The response of a server: status, headers, and a body that is read in chunks."""
 
-    __slots__ = (
-        "_closed",
-        "_connection",
-        "_error",
-        "_linger_timer",
-        "_over",
-        "_paused",
-        "_pieces",
-        "_pool",
-        "_size",
-        "_soon_bytes",
-        "_waiter",
-        "headers",
-        "status",
-        "where",
-    )
-
-    def __init__(
-        self, pool: ConnectionPool, connection: ClientConnection, where: str = "the server"
-    ) -> None:
-        self.where: str = where
-        self.status: int = 0
-        self.headers: dict[str, str] = {}
-        self._pool = pool
-        self._connection = connection
-        self._pieces: list[bytes] = []
-        self._size = 0
-        # With fewer unread bytes a reader of the whole body is not woken before its end.
-        self._soon_bytes = 0
-        self._over = False
-        self._closed = False
-        self._error: ColonnadeError | None = None
-        self._paused = False
-        self._waiter: asyncio.Future[None] | None = None
-        self._linger_timer: asyncio.TimerHandle | None = None
+    _pool: ConnectionPool
+    _connection: ClientConnection
+    where: str = "the server"
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    _pieces: list[bytes] = field(default_factory=list[bytes])
+    _size: int = 0
+    # With fewer unread bytes a reader of the whole body is not woken before its end.
+    _soon_bytes: int = 0
+    _over: bool = False
+    _closed: bool = False
+    _error: ColonnadeError | None = None
+    _paused: bool = False
+    _waiter: asyncio.Future[None] | None = None
+    _linger_timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         return f"ClientResponse({self.status or 'none yet'})"
@@ -431,10 +412,13 @@ class ClientResponse:
     def complete(self, status: int, headers: dict[str, str], body: bytes) -> None:
         """All of it has come at once."""
         self.status, self.headers = status, headers
-        if body and not self._closed:
+        self._over = True
+        if self._closed:
+            self._release()
+        elif body:
             self._pieces.append(body)
             self._size = len(body)
-        self.finish()
+        self._wake()
 
     def begin(self, status: int) -> None:
         """All headers are there."""
