@@ -1,6 +1,7 @@
 """Our own server over real sockets: its limits on connections, its drain, its signals."""
 
 import asyncio
+import contextlib
 import http.client
 import os
 import signal
@@ -789,6 +790,44 @@ async def test_a_drain_waits_for_a_request_whose_credentials_are_being_verified(
         marks.mark("verified")
         assert (await wire.head()).status == 200
         await draining
+
+
+@either_loop
+async def test_a_request_whose_credentials_are_not_verified_by_the_deadline_gets_503() -> None:
+    marks = Marks()
+
+    async def verify(headers: object) -> str:
+        marks.mark("asked")
+        await marks.reached("never")
+        return "alice"
+
+    async with served_app(verify=verify) as s:
+        wire = await s.caller.wire()
+        await wire.send(discover(s.site.port))
+        await marks.reached("asked")
+        await s.app.drain(0.0)
+        answer = await wire.head()
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert answer.headers["connection"] == "close"
+        assert b"shutting down" in await answer.read()
+        assert await wire.closed()
+
+
+@either_loop
+async def test_a_verifier_that_goes_on_after_the_deadline_admits_no_request() -> None:
+    marks = Marks()
+
+    async def verify(headers: object) -> str:
+        marks.mark("asked")
+        with contextlib.suppress(asyncio.CancelledError):
+            await marks.reached("never")
+        return "alice"
+
+    async with served_app(verify=verify) as s:
+        calling = asyncio.create_task(s.caller.call("echo"))
+        await marks.reached("asked")
+        await s.app.drain(0.0)
+        assert (await calling).status == 503
 
 
 @either_loop
