@@ -319,32 +319,38 @@ CUTS: dict[str, Cut] = {
     ),
     "refresh confirmation": Cut(
         f"{PROXY}/grants.py",
-        "if generation == grant.generation - 1 and not grant.confirmed:",
-        "if generation == grant.generation - 1:",
+        "if is_previous and not grant.confirmed:",
+        "if is_previous:",
         ATTACKS,
         "was_replaced",
     ),
     "refresh reuse for a minute": Cut(
         f"{PROXY}/grants.py",
-        "< grant.generation and context.now < grant.reuse_until",
-        "< grant.generation",
+        "(is_previous or generation == grant.generation) and context.now < grant.reuse_until",
+        "is_previous or (generation == grant.generation and context.now < grant.reuse_until)",
         ATTACKS,
         "was_replaced",
     ),
-    "refresh reuse of the same minute": Cut(
+    "refresh reuse of the generation before": Cut(
         f"{PROXY}/grants.py",
-        "return grant.reuse_from <= generation < grant.generation",
-        "return generation < grant.generation",
+        "is_previous = generation == grant.generation - 1\n",
+        "is_previous = generation < grant.generation\n",
         ATTACKS,
         "of_an_earlier_minute",
     ),
-    "refresh reuse of one minute": Cut(
+    "one generation a minute": Cut(
         f"{PROXY}/grants.py",
-        "    if now < grant.reuse_until:\n        return later\n",
-        "    if now < grant.reuse_until:\n"
-        "        return replace(later, reuse_until=now + REUSE_S)\n",
+        "return (is_previous or generation == grant.generation) and",
+        "return is_previous and",
         ATTACKS,
-        "several_calls_at_once",
+        "in_any_order",
+    ),
+    "refresh rotation": Cut(
+        f"{PROXY}/grants.py",
+        "generation == grant.generation) and context.now < grant.reuse_until",
+        "generation == grant.generation)",
+        ATTACKS,
+        "was_replaced",
     ),
     "client of a refresh token": Cut(
         f"{PROXY}/tokens.py",

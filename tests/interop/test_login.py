@@ -1,6 +1,9 @@
 """The battery of logins (`scripts/interop login`): what it plays, and that it notices what is wrong."""
 
+import asyncio
+import fcntl
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
@@ -8,7 +11,9 @@ from urllib.parse import urlencode
 import pytest
 
 from interop.login.parts import CLIENTS, Traffic
+from interop.login.simulated_clock import SimulatedClock
 from interop.login.table import main
+from live import live
 from scripted_http_server import ReceivedRequest, http_response
 
 PROVIDER_TOKEN = "refresh-ann-0123456789abcdef"
@@ -81,3 +86,21 @@ def test_logins_and_refreshes_are_counted_by_client() -> None:
     found.note(*request("POST /notes/oauth/token", urlencode(form)), refused)
     assert (found.authorizations, found.refreshes) == ({"b": 2}, {"a": 1})
     assert found.counts == {"authorize 200": 2, "token 200": 2, "token 400": 1}
+
+
+@live
+async def test_the_clock_moves_between_the_requests_of_a_client_that_locks_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "clock"
+    clock = SimulatedClock(path)
+    await clock.forward(60)
+    with path.open("rb") as request:
+        fcntl.flock(request, fcntl.LOCK_SH)
+        moving = asyncio.create_task(clock.forward(900))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not moving.done()
+        assert clock.offset == 60
+    await moving
+    assert SimulatedClock(path).offset == 960

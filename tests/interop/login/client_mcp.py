@@ -10,6 +10,11 @@ close) and `calls` (how many at once), and prints {"done"} or {"failed"}. For a 
 The provider of credentials is one object for all connections: after a restart the SDK does not know
 when a token expires, and begins a login instead of a refresh.
 
+It begins one after every 401 (`OAuthClientProvider._auth_flow`), also for the stream that it opens
+again by itself a second after a process was restarted. The clock moves by minutes between calls: if
+it did so after the SDK has found its token valid and before the server has, there would be a login
+that no real clock causes. So each request of the SDK, with its check of the token, locks the clock.
+
 Rules: judges nothing. Imports nothing of ours.
 """
 
@@ -17,6 +22,7 @@ Rules: judges nothing. Imports nothing of ours.
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import mmap
 import struct
@@ -138,7 +144,17 @@ class Driver:
             import httpx2 as httpx
         else:
             import httpx
-        http = await enter(httpx.AsyncClient(auth=self.auth, timeout=TIMEOUT_S))
+        async_client: Any = httpx.AsyncClient
+
+        class ClockedClient(async_client):
+            """Sends each request at one time, from the check of its token to its response."""
+
+            async def send(self, *request: Any, **more: Any) -> Any:
+                with open(SPEC["clock"], "rb") as clock:
+                    fcntl.flock(clock, fcntl.LOCK_SH)  # the battery has it for an instant
+                    return await super().send(*request, **more)
+
+        http = await enter(ClockedClient(auth=self.auth, timeout=TIMEOUT_S))
         transport = streamable_http_client(self.spec["url"], http_client=http)
         if SECOND:
             mode = "auto" if self.spec["era"] == "2026-07-28" else "legacy"

@@ -71,8 +71,8 @@ class Month:
         self.clients = clients
         self.report = report
 
-    def forward(self, seconds: float) -> None:
-        self.clock.forward(seconds)
+    async def forward(self, seconds: float) -> None:
+        await self.clock.forward(seconds)
         self.provider.now = self.clock()
 
     async def all(self, do: Callable[[ClientProcess], Awaitable[object]]) -> None:
@@ -88,7 +88,7 @@ class Month:
         report, ends_at = self.report, self.clock.offset + DAY_S
         await self.all(lambda one: one.do("connect"))
         for pause_s in PAUSES_S:
-            self.forward(pause_s)
+            await self.forward(pause_s)
             if pause_s == 61.0:
                 await self.restart_process()
             # Of several calls at once, each finds that the token has expired.
@@ -100,7 +100,7 @@ class Month:
             await self.be_busy()
         await self.all(lambda one: one.do("close"))
         report.days += 1
-        self.forward(ends_at - self.clock.offset)
+        await self.forward(ends_at - self.clock.offset)
 
     async def restart_process(self) -> None:
         report = self.report
@@ -115,7 +115,7 @@ class Month:
         """The provider does not respond for a while: calls fail, and no login ends."""
         path = self.provider.base_path + self.provider.token_path
         self.provider.answers[path] = http_response(503)
-        self.forward(61)
+        await self.forward(61)
 
         async def be_refused(client: ClientProcess) -> None:
             with contextlib.suppress(ClientFailed):
@@ -136,9 +136,9 @@ class Month:
         await self.all(lambda one: one.do("connect"))
         # A session that has sent nothing but `initialize` lasts for a minute.
         await self.all(lambda one: one.call())
-        self.forward(860)
+        await self.forward(860)
         for _ in range(BUSY_CALLS):
-            self.forward(BUSY_PAUSE_S)
+            await self.forward(BUSY_PAUSE_S)
             await self.all(lambda one: one.call())
 
     def check_logins(self, expected: dict[str, int]) -> None:

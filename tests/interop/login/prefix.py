@@ -138,7 +138,7 @@ async def _use(process: ClientProcess, clock: SimulatedClock, provider: LoginPro
         for _ in range(CALLS):
             await process.call()
         await process.do("close")
-        clock.forward(1000)
+        await clock.forward(1000)
         provider.now = clock()
     assert process.logins == 1, f"{process.logins} logins"
     assert len(process.pids) == 2, "one process got all requests"

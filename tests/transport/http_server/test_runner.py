@@ -1,6 +1,7 @@
 """Our own server over real sockets: its limits on connections, its drain, its signals."""
 
 import asyncio
+import contextlib
 import http.client
 import os
 import signal
@@ -14,17 +15,21 @@ import pytest
 
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol.http.security import HostPolicy
+from colonnade.transport.http_server import runner
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.asgi_cycle import TOGETHER
 from colonnade.transport.http_server.request import Receive, Scope, Send
 from colonnade.transport.http_server.runner import (
     HEALTH,
+    MAX_TTL,
     READY,
     STORE_CHECK_S,
     HttpRunner,
     RunLimits,
     StoreCheck,
+    accept_all,
     listening,
+    set_min_ttl,
 )
 from http_client import BOTH, META, Caller, Wire, written
 from http_service import FakeService, Marks
@@ -697,6 +702,69 @@ async def test_what_is_in_the_backlog_when_the_port_is_closed_is_served() -> Non
         await stopping
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs IP_MINTTL")
+@either_loop
+async def test_a_client_that_connects_after_the_last_one_was_accepted_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the instant before the port is closed; connected, it would lose what it has sent."""
+    late: list[socket.socket] = []
+
+    def accept_all_and_one_more(listener: socket.socket) -> list[socket.socket]:
+        accepted = accept_all(listener)
+        late.append(socket.socket())
+        late[0].setblocking(False)
+        late[0].connect_ex(listener.getsockname())
+        return accepted
+
+    async with served_app(run=PATIENT) as s:
+        early = socket.create_connection(("127.0.0.1", s.site.port))
+        early.sendall(discover(s.site.port))
+        monkeypatch.setattr(runner, "accept_all", accept_all_and_one_more)
+        await s.site.stop(60.0)
+        wire = Wire(*await asyncio.open_connection(sock=early))
+        assert (await wire.head()).status == 200
+        wire.close()
+        late[0].settimeout(60)
+        with late[0], pytest.raises(ConnectionRefusedError):
+            late[0].recv(1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs IP_MINTTL")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@either_loop
+async def test_a_client_whose_handshake_is_completed_while_the_port_is_being_closed_is_served(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """Over loopback none lasts until then; one with the largest TTL is as far, and is let through."""
+    late: list[socket.socket] = []
+    level, option = socket.IPPROTO_IP, socket.IP_TTL
+    if ":" in host:
+        level, option = socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS
+
+    def set_and_connect(one: socket.socket, ttl: int) -> bool:
+        is_set = set_min_ttl(one, ttl)
+        if not late:
+            late.append(socket.socket(one.family))
+            late[0].setsockopt(level, option, MAX_TTL)
+            late[0].connect(one.getsockname())
+            late[0].setsockopt(level, option, 64)
+        return is_set
+
+    app = HttpApp(FakeService())
+    async with listening(app, host=host, port=0, run_limits=PATIENT) as site:
+        monkeypatch.setattr(runner, "set_min_ttl", set_and_connect)
+        stopping = asyncio.create_task(site.stop(60.0))
+        await until(lambda: bool(late))
+        wire = Wire(*await asyncio.open_connection(sock=late[0]))
+        head = _head(site.port, "server/discover") | {"host": f"localhost:{site.port}"}
+        await wire.send(written("POST", "/mcp", head, DISCOVER))
+        answer = await wire.head()
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        wire.close()
+        await stopping
+
+
 @either_loop
 async def test_an_open_connection_may_send_one_request_while_the_server_stops() -> None:
     async with served_app(run=PATIENT) as s:
@@ -725,8 +793,9 @@ TURNS = 12
 @pytest.mark.parametrize("patience_s", [0, 3600])
 @either_loop
 async def test_a_request_is_served_in_whichever_turn_of_the_loop_it_is_read(
-    patience_s: float,
+    patience_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(runner, "HANDSHAKE_S", 0.0)  # a turn of the loop, and no time
     served = 0
     for turn in range(TURNS):
         async with served_app(run=RunLimits(last_request_timeout_s=patience_s)) as s:
@@ -789,6 +858,44 @@ async def test_a_drain_waits_for_a_request_whose_credentials_are_being_verified(
         marks.mark("verified")
         assert (await wire.head()).status == 200
         await draining
+
+
+@either_loop
+async def test_a_request_whose_credentials_are_not_verified_by_the_deadline_gets_503() -> None:
+    marks = Marks()
+
+    async def verify(headers: object) -> str:
+        marks.mark("asked")
+        await marks.reached("never")
+        return "alice"
+
+    async with served_app(verify=verify) as s:
+        wire = await s.caller.wire()
+        await wire.send(discover(s.site.port))
+        await marks.reached("asked")
+        await s.app.drain(0.0)
+        answer = await wire.head()
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert answer.headers["connection"] == "close"
+        assert b"shutting down" in await answer.read()
+        assert await wire.closed()
+
+
+@either_loop
+async def test_a_verifier_that_goes_on_after_the_deadline_admits_no_request() -> None:
+    marks = Marks()
+
+    async def verify(headers: object) -> str:
+        marks.mark("asked")
+        with contextlib.suppress(asyncio.CancelledError):
+            await marks.reached("never")
+        return "alice"
+
+    async with served_app(verify=verify) as s:
+        calling = asyncio.create_task(s.caller.call("echo"))
+        await marks.reached("asked")
+        await s.app.drain(0.0)
+        assert (await calling).status == 503
 
 
 @either_loop

@@ -399,11 +399,7 @@ class HttpApp:
             if self.reaper.count >= self.limits.max_concurrent_requests:
                 raise overload("too many requests at once; try again later")
             if self.is_guarded and not gate.public:
-                self._in_authentication.add(request)
-                try:
-                    await self._authenticate(request, scope, gate)
-                finally:
-                    self._in_authentication.discard(request)
+                await self._authenticate(request, scope, gate)
             if self._identity is None:
                 await self._on_demand.started()
         except (Fault, AuthError) as refused:
@@ -430,22 +426,31 @@ class HttpApp:
     async def _authenticate(
         self, request: HttpRequestContext, scope: Scope, gate: EndpointChecks
     ) -> None:
-        """Authenticate the client. Raises `AuthError` or `HttpError`."""
+        """Authenticate the client. Raises `AuthError` or `HttpError`, also if the request is
+        aborted meanwhile."""
         if b"authorization" in request.headers:
             request.client = _address(scope.get("client"))
-        if self._guard is not None:
-            request.root = scope.get("root_path", "")
-            place = "" if gate is self._gate else scope["path"]
-            try:
+        self._in_authentication.add(request)
+        try:
+            if self._guard is not None:
+                request.root = scope.get("root_path", "")
+                place = "" if gate is self._gate else scope["path"]
                 await admit(request, self._guard, scope["method"], place, request.root)
-            except (Fault, AuthError):
+            else:
+                caller = await self._verified(request.headers)
+                request.principal, request.scopes = caller.principal, caller.scopes
+                request.claims = caller.claims
+        except (Fault, AuthError):
+            raise
+        except asyncio.CancelledError:
+            if not request.absorb_cancellation():
                 raise
-            except Exception as error:
-                raise _unverified("guard", error) from None
-        else:
-            caller = await self._verified(request.headers)
-            request.principal, request.scopes = caller.principal, caller.scopes
-            request.claims = caller.claims
+        except Exception as error:  # of the guard
+            raise _unverified("guard", error) from None
+        finally:
+            self._in_authentication.discard(request)
+        if request.abort_reason:  # also if the guard or the verifier has caught the cancellation
+            raise overload(request.abort_reason)
         if (
             self._load.get(request.principal, 0)
             >= self.limits.max_concurrent_requests_per_principal
@@ -824,6 +829,8 @@ class HttpApp:
         """Abort all requests; clients that are still connected get an error."""
         words = "the server is shutting down; try again"
         self._sessions.close(words)
+        for incoming in list(self._in_authentication):
+            incoming.abort(words, respond=True)
         for incoming in self.reaper:
             if incoming.handled_here:
                 incoming.abort(words, respond=True)

@@ -70,6 +70,32 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
+def set_min_ttl(one: socket.socket, ttl: int) -> bool:
+    """Drop packets with a smaller TTL, and so all of a client, but of one that sends the largest;
+    0 for none. False if the system cannot."""
+    if sys.platform != "linux":
+        return False
+    try:
+        one.setsockopt(socket.IPPROTO_IP, IP_MINTTL, ttl)
+        if one.family == socket.AF_INET6:
+            one.setsockopt(socket.IPPROTO_IPV6, IPV6_MINHOPCOUNT, ttl)
+    except OSError:
+        return False
+    return True
+
+
+def accept_all(listener: socket.socket) -> list[socket.socket]:
+    """The connections in the backlog of a socket that does not block."""
+    accepted: list[socket.socket] = []
+    while True:
+        try:
+            accepted.append(listener.accept()[0])
+        except ConnectionAbortedError:  # that client has disconnected
+            continue
+        except OSError:  # BlockingIOError: there are no more
+            return accepted
+
+
 def _why(error: OSError, host: str, port: int) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} on {host} is in use; choose another port, or 0 for any free one"
@@ -92,6 +118,15 @@ FLUSH_S = 1.0
 HURRIED_FLUSH_S = 0.2
 # How often it is checked at shutdown whether connections are left.
 CLOSING_CHECK_S = 0.01
+# Options of Linux (ip(7), ipv6(7)): packets whose TTL, or hop limit, is less are dropped. A socket
+# that listens checks the SYN that begins a handshake, and not the ACK that completes one; what is
+# accepted from it has its options. Needs no privilege, as a packet filter would (Linux 6.18).
+IP_MINTTL: Final = 21
+IPV6_MINHOPCOUNT: Final = 73
+MAX_TTL: Final = 255
+# How long handshakes that have begun may take until the port is closed: several round trips in one
+# data centre. A client that begins one meanwhile tries again a second later, and is refused then.
+HANDSHAKE_S: Final = 0.02
 # Iterations of the loop until asyncio has made a protocol for each connection that it accepted.
 ACCEPTING_TURNS = 4
 # Iterations of the loop until connections have read what the kernel has received: the next one asks
@@ -391,9 +426,9 @@ class HttpRunner:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + drain_s
         self._state.closes_connections = True
-        await self._accept_backlog()
         for connection in list(self._connections):
             connection.end_keep_alive()
+        await self._accept_backlog(min(HANDSHAKE_S, drain_s))
         closes_at = min(loop.time() + self.limits.last_request_timeout_s, deadline)
         while self._awaits_requests() and loop.time() < closes_at:
             await asyncio.sleep(CLOSING_CHECK_S)
@@ -405,18 +440,22 @@ class HttpRunner:
         self.app.draining = True
         await self.app.drain(max(0.0, deadline - loop.time()))
 
-    async def _accept_backlog(self) -> None:
+    async def _accept_backlog(self, handshake_s: float) -> None:
         """Close the port. Clients in its backlog are connected already, and would lose what they
-        have sent."""
+        have sent: no new handshake begins, those that have begun are completed, and what is in
+        the backlog then is all that there will be."""
         loop = asyncio.get_running_loop()
         backlog = self._backlog
         accepted: list[socket.socket] = []
         if self._server is not None and backlog is not None:
             self._server.close()
-            with contextlib.suppress(OSError):  # BlockingIOError: there are no more
-                while True:
-                    accepted.append(backlog.accept()[0])
+            # With other processes on the socket the backlog is theirs, too, and stays.
+            if self._bound is None and set_min_ttl(backlog, MAX_TTL):
+                await asyncio.sleep(handshake_s)
+            accepted = accept_all(backlog)
         self._close_listener()
+        for one in accepted:
+            set_min_ttl(one, 0)
         connecting = [
             loop.create_task(loop.connect_accepted_socket(self._connect, one, ssl=self._tls))
             for one in accepted

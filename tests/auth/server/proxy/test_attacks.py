@@ -676,6 +676,25 @@ async def test_a_client_that_refreshes_for_each_of_several_calls_at_once_stays_l
         assert (await setup.refresh(client, tokens["refresh_token"])).status == 400
 
 
+@pytest.mark.parametrize("last", range(4))
+@live
+async def test_responses_of_several_refreshes_at_once_may_arrive_in_any_order(last: int) -> None:
+    """A client keeps the refresh token of the response that arrives last, whenever it was sent."""
+    async with proxied() as setup:
+        client = await setup.register()
+        tokens = await setup.log_in(client, setup.browser())
+        for _ in range(3):
+            setup.clock.forward(901)
+            replies = [(await setup.refresh(client, tokens["refresh_token"])).json]
+            replies += [(await setup.refresh(client, tokens["refresh_token"])).json]
+            # Another call has read what the first one has stored.
+            for _ in range(2):
+                replies += [(await setup.refresh(client, replies[-1]["refresh_token"])).json]
+            for reply in replies:
+                assert await setup.whoami(reply["access_token"]) == f"{ISSUER}#ann"
+            tokens = replies[last]
+
+
 @live
 async def test_a_refresh_token_of_an_earlier_minute_is_not_accepted() -> None:
     async with proxied() as setup:

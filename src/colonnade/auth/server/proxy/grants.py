@@ -4,11 +4,12 @@
     grant     who, which client, which scopes; the generation of its refresh token
     upstream  the tokens of the provider, refreshed by one process for all
 
-A refresh token is sealed, and names its grant and generation. Each use makes the next generation.
-The one before stays valid until its successor, or an access token of it, was used once: a response
-that was lost does not end the login. For a minute all those stay valid that are replaced in it: of
-several calls at once that find an expired token, some clients refresh for each. Any older one ends
-the grant: it was stolen, or its thief has the newer one (OAuth 2.1, 4.3.1).
+A refresh token is sealed, and names its grant and generation. Its use makes the next generation,
+once a minute. The one before stays valid until its successor, or an access token of it, was used
+once: a response that was lost does not end the login. It stays valid for that minute in any case,
+and both give tokens of the same generation: of several calls at once that find an expired token,
+some clients refresh for each, and keep the response that arrives last. Any older one ends the
+grant: it was stolen, or its thief has the newer one (OAuth 2.1, 4.3.1).
 
 Rules: one compare and swap for each transition, so that of two replicas one succeeds. A grant that
 has ended is deleted, with the provider's tokens; what is left of it is its id, in tokens that are
@@ -40,8 +41,9 @@ log: logging.Logger = logging.getLogger("colonnade.auth")
 CODE_S: Final = 60.0
 # A used code is remembered for as long as a stolen one may turn up.
 USED_CODE_S: Final = 3600.0
-# Refresh tokens that are replaced in a period of this length are accepted until its end: several
-# calls, or processes of one client, refresh with them at almost the same time.
+# For so long after a refresh token was replaced it is accepted, and its successor is not replaced:
+# several calls, or processes of one client, refresh at almost the same time, and which response
+# arrives last is not known here.
 REUSE_S: Final = 60.0
 # Changes of one grant by several requests at once.
 ATTEMPTS: Final = 8
@@ -76,8 +78,7 @@ class Grant(ProxyRecord, frozen=True, kw_only=True):
     generation: int = 0
     # Whether a token of this generation was used, so that the one before is no longer accepted.
     confirmed: bool = False
-    # The oldest generation that is accepted beside the current one, and until when.
-    reuse_from: int = 0
+    # Until when this generation is not replaced, and the one before is accepted.
     reuse_until: float = 0.0
     # The key that its tokens are bound to (RFC 9449); empty for none.
     dpop_key: str = ""
@@ -300,13 +301,13 @@ async def rotate(context: ProxyContext, token: str, client_id: str) -> Grant:
         if found is None or found.value.client_id != client_id:
             raise invalid_grant()
         grant = found.value
+        if _may_repeat(context, grant, presented.generation):
+            return grant  # a response with the current one was lost, or is on its way
         if presented.generation == grant.generation:
             later = _next_generation(context, grant)
             if await context.storage.swap("grant", grant.id, found.raw, later):
                 await _extend(context, later)
                 return later
-        elif _may_reuse(context, grant, presented.generation):
-            return grant  # the response with the current one was lost, or is on its way
         else:
             log.warning("a refresh token was used again after it was replaced; its grant has ended")
             await end_grant(context, grant.id, revoke=True)
@@ -315,23 +316,21 @@ async def rotate(context: ProxyContext, token: str, client_id: str) -> Grant:
 
 
 def _next_generation(context: ProxyContext, grant: Grant) -> Grant:
-    now = context.now
-    later = replace(
+    return replace(
         grant,
         generation=grant.generation + 1,
         confirmed=False,
+        reuse_until=context.now + REUSE_S,
         expires_at=_expiry(context, grant.created_at),
     )
-    if now < grant.reuse_until:
-        return later
-    return replace(later, reuse_from=grant.generation, reuse_until=now + REUSE_S)
 
 
-def _may_reuse(context: ProxyContext, grant: Grant, generation: int) -> bool:
-    """Whether a refresh token that was replaced is still accepted."""
-    if generation == grant.generation - 1 and not grant.confirmed:
+def _may_repeat(context: ProxyContext, grant: Grant, generation: int) -> bool:
+    """Whether a refresh token of this generation gives the current one again."""
+    is_previous = generation == grant.generation - 1
+    if is_previous and not grant.confirmed:
         return True
-    return grant.reuse_from <= generation < grant.generation and context.now < grant.reuse_until
+    return (is_previous or generation == grant.generation) and context.now < grant.reuse_until
 
 
 async def _extend(context: ProxyContext, grant: Grant) -> None:
