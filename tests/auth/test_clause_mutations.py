@@ -53,13 +53,13 @@ CUTS: dict[str, Cut] = {
     ),
     "RS-04 a token in the query": Cut(
         ENTRANCE,
-        '            request.root = scope.get("root_path", "")\n            place',
-        '            request.root = scope.get("root_path", "")\n'
-        '            query = scope["query_string"]\n'
-        '            if query.startswith(b"access_token="):\n'
-        '                given = b"Bearer " + query[len(b"access_token=") :]\n'
-        '                request.headers = {**request.headers, b"authorization": given}\n'
-        "            place",
+        '                request.root = scope.get("root_path", "")\n                place',
+        '                request.root = scope.get("root_path", "")\n'
+        '                query = scope["query_string"]\n'
+        '                if query.startswith(b"access_token="):\n'
+        '                    given = b"Bearer " + query[len(b"access_token=") :]\n'
+        '                    request.headers = {**request.headers, b"authorization": given}\n'
+        "                place",
         DOOR,
         "query_or_the_body",
     ),
