@@ -10,6 +10,7 @@ from colonnade.errors import FaultKind, RemoteProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.forwarded import (
+    MAX_HOP_BYTES,
     RawItem,
     RelayedToolResult,
     ResultOrigin,
@@ -65,6 +66,16 @@ def test_a_result_whose_meta_is_null_is_encoded() -> None:
     found = forwarded(raw, RelayedToolResult)
     assert "x" not in found
     assert found["_meta"][t.SERVER_INFO_KEY]["name"] == "gateway"
+
+
+def test_a_large_meta_is_read_as_a_small_one_is() -> None:
+    version = "x" * MAX_HOP_BYTES
+    info = b'"io.modelcontextprotocol/serverInfo":{"name":"s","version":"%b"}' % version.encode()
+    large = b'{"content":[],"x":1,"_meta":{%b%b}}'
+    found = forwarded(large % (info, b""), RelayedToolResult)
+    assert (found["x"], found["_meta"]) == (1, {t.SERVER_INFO_KEY: msgspec.to_builtins(INFO)})
+    found = forwarded(large % (info, b',"a/b":1'), RelayedToolResult)
+    assert found["_meta"] == {t.SERVER_INFO_KEY: msgspec.to_builtins(INFO), "a/b": 1}
 
 
 def test_content_that_is_missing_is_empty() -> None:

@@ -104,3 +104,11 @@ def test_two_methods_declare_the_same_capabilities() -> None:
             method, params, now=0.0, declared=RequestDeclaration(InputCapabilities(url=True))
         )
         assert declared(frame)["elicitation"] == {"url": {}}
+
+
+def test_a_request_that_declares_a_log_level_keeps_the_capabilities_of_the_client() -> None:
+    params = t.PaginatedRequestParams()
+    wanted = RequestDeclaration(log_level="debug")
+    _, frame = client().request("tools/list", params, now=0.0, declared=wanted)
+    assert json.loads(frame)["params"]["_meta"][t.LOG_LEVEL_KEY] == "debug"
+    assert declared(frame) == {"elicitation": {"form": {}}, "extensions": {"a.b/c": {}}}

@@ -619,8 +619,6 @@ class HostedSession:
         self.list_changes: int = 0
         # The input requests of tasks that were passed on: a state is read again and again.
         self._task_input: dict[tuple[str, str], None] = {}
-        # Kept, since to get the running loop takes a system call in some versions of Python.
-        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.opened_at: float = 0.0
         self.idle_since: float = 0.0
         self.timer: asyncio.TimerHandle | None = None
@@ -650,6 +648,8 @@ class HostedSession:
         """Create the client on a transport; `input` is what it declares to the server. Without
         `may_reconnect`, a session that is lost is never opened again below a call: the call gets
         another session, and is checked again."""
+        # Kept, since to get the running loop takes a system call in some versions of Python.
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._transport = transport
         self._contain = contain
         self.url_elicitations: SessionUrlElicitations = SessionUrlElicitations(transport.name)
