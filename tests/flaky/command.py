@@ -13,12 +13,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import mkdtemp
 from threading import Event
 from typing import Any
 
@@ -77,10 +78,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--record", action="store_true")
     options, limits = parser.parse_known_args(arguments)
-    logs = ROOT / "build" / "flaky" / time.strftime("%Y%m%d-%H%M%S")
-    logs.mkdir(parents=True)
+    (ROOT / "build" / "flaky").mkdir(parents=True, exist_ok=True)
+    logs = Path(mkdtemp("", time.strftime("%Y%m%d-%H%M%S-"), ROOT / "build" / "flaky"))
     names = collect(limits, logs)
     known = {} if options.fresh else read_cache()
+    if options.record and not options.fresh:
+        known = of_recorded(names) | known
     outcomes: list[Outcome] = []
     if missing := [name for name in names if name not in known]:
         print(f"{len(missing)} tests to observe in {files(missing)} files", flush=True)
@@ -130,6 +133,8 @@ def run_recorded(
                 short, known, options.shards, logs, [label], options.stall, PARTS
             ):
                 yield outcome
+                known.update(outcome.ended)
+                write_cache(known)
                 keep_passes(passes, outcome, short, beside)
     print_passes(wanted, passes, options.runs)
 
@@ -217,6 +222,18 @@ def read_cache() -> dict[str, Known]:
         for file, (digest, tests) in kept.items()
         if digest == digest_of(file)
         for name, (used, seconds) in tests.items()
+    }
+
+
+def of_recorded(names: list[str]) -> dict[str, Known]:
+    """The tests of the files whose runs have been counted: they were observed then, perhaps in
+    another clone, and need no run to find what they use."""
+    passes = read_passes()
+    in_file = Counter(map(file_of, names))
+    return {
+        name: Known(["recorded"], UNKNOWN / in_file[file_of(name)])
+        for name in names
+        if file_of(name) in passes
     }
 
 

@@ -113,6 +113,9 @@ def test_recorded_runs_go_on_where_earlier_ones_ended_and_a_failure_begins_again
     assert "1 files have passed 4 times" in capsys.readouterr().out
     assert record(4) == (0, {"test_sometimes.py": [2, 2], "test_steady.py": [2, 2]})
     assert "2 files have passed 4 times, each at least 4 times" in capsys.readouterr().out
+    (tmp_path / "cache").unlink()  # as in another clone: what is counted is not observed again
+    assert record(4)[0] == 0
+    assert "to observe" not in capsys.readouterr().out
     steady.write_text(steady.read_text() + "# changed\n")
     assert record(2)[1] == {"test_sometimes.py": [2, 2], "test_steady.py": [1, 1]}
 
