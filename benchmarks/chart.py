@@ -207,7 +207,7 @@ def at_terminal(*command: str) -> str:
     )
     os.close(side)
     shown = b""
-    with contextlib.suppress(OSError):  # nobody has the other side open any more
+    with contextlib.suppress(OSError):  # the other side is closed
         while data := os.read(main, 65536):
             shown += data
     os.close(main)

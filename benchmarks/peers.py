@@ -1,6 +1,6 @@
 """The servers and clients that are measured: how each is installed, started, and ended.
 
-Every one of them runs on the first core, in a process of its own; whoever measures is on the
+Every one of them runs on the first core, in a process of its own; the load generator is on the
 second. What is started stays until the end of the suite, and is idle while others are measured.
 
 Rules: ends only what it started. An environment is made by `scripts/_peers`, once.
@@ -31,12 +31,12 @@ STOP_S = 10.0
 
 
 class Missing(Exception):
-    """Somebody who cannot be measured here, and why; the others can."""
+    """Raised for an entrant that cannot be measured here, with the reason; the others can."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Somebody else's library in one version, and its program among the servers."""
+    """Another library in one version, and its program among the servers."""
 
     name: str
     package: str
@@ -92,7 +92,7 @@ def _install(*wanted: str) -> Path | None:
 
 
 def command(name: str, *arguments: str) -> list[str]:
-    """How somebody's server is started."""
+    """The command that starts an entrant's server."""
     if name in OWN:
         return [sys.executable, str(SERVERS / OWN[name]), *arguments]
     if name == "fastmcp proxy":
@@ -167,7 +167,7 @@ class Stage:
             self.end(*key)
 
     def http(self, name: str, *arguments: str) -> str:
-        """Where somebody's server listens; it is started on first use."""
+        """The URL of an entrant's server; it is started on first use."""
         key = (name, *arguments)
         if key not in self._running:
             process = start(command(name, *arguments), self.log, *self._cores)
@@ -176,7 +176,7 @@ class Stage:
         return self._running[key][1]
 
     def process(self, name: str, *arguments: str) -> "subprocess.Popen[bytes]":
-        """Somebody's server on stdio, or its process; it is started on first use."""
+        """The process of an entrant's server, on stdio or HTTP; it is started on first use."""
         key = (name, *arguments)
         if key not in self._running:
             self._running[key] = start(command(name, *arguments), self.log, *self._cores), ""

@@ -26,7 +26,7 @@ WARM_S, QUICK_WARM_S = 0.3, 0.1
 @dataclass(frozen=True)
 class Sample:
     """One round: the number, and the microseconds of its core that a call took of the server (or
-    of whoever is measured), and of the load; 0 where the system does not say."""
+    of the entrant), and of the load; 0 where the system does not say."""
 
     value: float
     cpu_us: float = 0.0
@@ -35,7 +35,7 @@ class Sample:
 
 # Measures for so many seconds.
 Lane = Callable[[float], Sample]
-# Sets somebody up for a row; what must be closed again goes on the stack.
+# Starts an entrant for a row; what must be closed again goes on the stack.
 Opening = Callable[[contextlib.ExitStack], Lane]
 
 
@@ -80,7 +80,7 @@ def in_turns(figure: Figure, openings: Mapping[str, Opening], settings: Settings
 
 
 def leave_out(figure: Figure, name: str, error: Exception, settings: Settings) -> None:
-    """Remember why somebody is not in a figure; wrong answers fail the run."""
+    """Remember why an entrant is not in a figure; wrong answers fail the run."""
     figure.missing[name] = str(error)
     if not isinstance(error, Missing):
         settings.failures.append(f"{figure.name}, {name}: {error}")

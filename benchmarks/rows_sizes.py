@@ -117,7 +117,7 @@ def sizes_row(settings: Settings) -> list[Figure]:
 
 
 def idle_ms(pid: int) -> float:
-    """What a process takes of a second in which nobody asks anything."""
+    """What a process takes of a second without requests."""
     before = cpu_s(pid)
     time.sleep(1.0)
     return (cpu_s(pid) - before) * 1000

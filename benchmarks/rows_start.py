@@ -19,7 +19,7 @@ FEWEST_ROUNDS = 3
 
 
 def command(name: str, folder: Path) -> list[str]:
-    """How somebody's server of one tool is started."""
+    """How an entrant's server of one tool is started."""
     ours = str(peers.installed("colonnade", "clone") / "bin" / "python")
     if name == "limit":
         return [ours, str(SERVERS / "limit.py"), "stdio"]

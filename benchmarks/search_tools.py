@@ -237,7 +237,7 @@ STYLES: tuple[Callable[[str, str], str], ...] = (
     lambda product, name: name.replace("_", "-"),
     lambda product, name: f"{product}.{name}",
 )
-# What stands in descriptions and helps nobody to choose.
+# Words of descriptions that do not help to choose.
 NOISE = (
     "",
     "Returns JSON.",

@@ -37,7 +37,7 @@ async def blob() -> str:
 
 ASYNC: dict[str, Any] = {"add": add, "length": length, "blob": blob}
 SYNC: dict[str, Any] = {"add_sync": add_sync}
-# Without a loop there is nobody to wait for, so on stdio the tools are plain functions.
+# Without a loop nothing can be awaited, so on stdio the tools are plain functions.
 PLAIN: dict[str, Any] = {"add": add_sync, "add_sync": add_sync, "length": len}
 
 

@@ -3,7 +3,7 @@
     python other_proxy.py rust PROGRAM URL              the crate `mcp-proxy`, in front of a URL
     python other_proxy.py pypi PYTHON COMMAND...        `mcp-proxy` of PyPI, in front of a command
 
-Rules: imports nothing of ours. Whoever reads the address waits until the port listens.
+Rules: imports nothing of ours. The reader of the address waits until the port listens.
 """
 
 import os
