@@ -259,7 +259,7 @@ class ClientConnection(asyncio.Protocol):
             length = response.headers.get("content-length", "")
             self._missing = int(length) if length.isdecimal() else 0
         self._between = 0
-        response.begin(status)
+        response.begin(status, self._missing)
 
     def on_body(self, data: bytes) -> None:
         """A chunk of the body."""
@@ -420,9 +420,12 @@ class ClientResponse(Struct, eq=False, weakref=True):
             self._size = len(body)
         self._wake()
 
-    def begin(self, status: int) -> None:
-        """All headers are there."""
+    def begin(self, status: int, length: int = 0) -> None:
+        """All headers are there; `length` is that of the body, 0 if it is not known. A body of
+        a known length is nearly always read as a whole, so its reader is woken at its end."""
         self.status = status
+        if length < WHOLE_BYTES:
+            self._soon_bytes = length + 1
         self._wake()
 
     def feed(self, data: bytes) -> None:
@@ -431,13 +434,19 @@ class ClientResponse(Struct, eq=False, weakref=True):
             return
         self._pieces.append(data)
         self._size += len(data)
-        if self._size < self._soon_bytes and len(self._pieces) < MAX_PIECES:
+        if not self._is_enough:
             return
         transport = self._connection.transport
         if self._size > UNREAD_BYTES and not self._paused and transport is not None:
             self._paused = True
             transport.pause_reading()
         self._wake()
+
+    @property
+    def _is_enough(self) -> bool:
+        """Whether the reader is to be woken for what is unread."""
+        pieces = len(self._pieces)
+        return pieces >= MAX_PIECES or (pieces > 0 and self._size >= self._soon_bytes)
 
     def finish(self) -> None:
         """The body is complete."""
@@ -483,7 +492,12 @@ class ClientResponse(Struct, eq=False, weakref=True):
     async def read(self) -> bytes:
         """The next bytes of the body; empty at the end. Raises `ConnectionLost` if it was cut
         off."""
-        while not self._pieces and not self._over:
+        self._soon_bytes = 0
+        return await self._next()
+
+    async def _next(self) -> bytes:
+        """What has been received, if it is enough to wake the reader."""
+        while not self._over and not self._is_enough:
             self._resume()
             await self._wait()
         if self._pieces:
@@ -505,7 +519,7 @@ class ClientResponse(Struct, eq=False, weakref=True):
         if size <= limit:
             size = 0
             self._soon_bytes = min(WHOLE_BYTES, limit)
-            while data := await self.read():
+            while data := await self._next():
                 size += len(data)
                 if size > limit:
                     break
