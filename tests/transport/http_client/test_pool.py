@@ -175,6 +175,75 @@ async def test_a_request_that_waits_to_be_written_with_others_is_not_sent_if_its
 
 
 @either_loop
+async def test_a_request_that_waits_to_be_written_takes_another_connection_if_its_own_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing of it was sent, so the server gets it once."""
+    monkeypatch.setattr(http_client, "TOGETHER", 1)
+    received: list[bytes] = []
+    may_close, closed = threading.Event(), threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        first, _ = listener.accept()
+        second, _ = listener.accept()
+        for connection in (first, second):  # the second is free later, and so is taken first
+            received.append(connection.recv(65536))
+            connection.sendall(OK)
+        may_close.wait(60)
+        second.close()
+        closed.set()
+        received.append(first.recv(65536))
+        first.sendall(OK)
+        first.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        async with pooled() as pool:
+            await asyncio.gather(fetch(pool, url), fetch(pool, url))
+            assert pool.idle == 2
+            response = pool.send("POST", url, [], b"once")
+            may_close.set()
+            assert closed.wait(60)  # while the loop stands still
+            assert await (await response).read_all(LIMIT) == b"ok"
+        thread.join(60)
+    assert [one.endswith(b"once") for one in received] == [False, False, True]
+
+
+@either_loop
+async def test_what_a_server_sends_before_a_request_is_written_is_no_response_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a server that waited for too long says, which then closes the connection."""
+    monkeypatch.setattr(http_client, "TOGETHER", 1)
+    may_close, closed = threading.Event(), threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(OK)
+            may_close.wait(60)
+            connection.sendall(OK.replace(b"200 OK", b"408 Request Timeout"))
+        closed.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        async with pooled() as pool:
+            assert await fetch(pool, url) == (200, b"ok")
+            response = pool.send("POST", url, [], b"once")
+            may_close.set()
+            assert closed.wait(60)
+            with pytest.raises(ConnectionLost, match="before the request was sent") as lost:
+                await response
+            assert lost.value.not_sent
+        thread.join(60)
+
+
+@either_loop
 async def test_a_large_request_is_written_at_once_and_those_that_wait_are_written_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

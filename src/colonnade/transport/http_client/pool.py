@@ -64,11 +64,6 @@ class ConnectionPool(Protocol):
         """A connection is free: keep it for the next request."""
         ...
 
-    def hold(self, connection: "ClientConnection", request: bytes) -> bool:
-        """Write a request at the end of this iteration of the loop; False if it is to be written
-        now."""
-        ...
-
 
 class ClientConnection(asyncio.Protocol):
     """One connection of a pool, and the response that is being read from it."""
@@ -194,18 +189,6 @@ class ClientConnection(asyncio.Protocol):
         self._head = self._between = self._missing = 0
         self._by_length = False
         self._parser = None  # until a response comes that is not known
-        if not self._pool.hold(self, request):
-            self.transport.write(request)
-
-    def write_held(self, request: bytes) -> None:
-        """Write a request that was held, unless the connection was closed meanwhile."""
-        if self.lost is not None or self.transport is None:
-            return
-        if self.has_input(0):
-            lost = ConnectionLost("the server closed the connection before the request was sent")
-            lost.not_sent = True
-            self.abort(lost)
-            return
         self.transport.write(request)
 
     def abort(self, why: ColonnadeError) -> None:
@@ -363,7 +346,7 @@ class ClientResponse(Struct, eq=False, weakref=True):
     """The response of a server: status, headers, and a body that is read in chunks."""
 
     _pool: ConnectionPool
-    _connection: ClientConnection
+    connection: ClientConnection
     where: str = "the server"
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict[str, str])
@@ -386,6 +369,11 @@ class ClientResponse(Struct, eq=False, weakref=True):
 
     async def __aexit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more of it is wanted."""
+        return self._closed
 
     @property
     def begun(self) -> bool:
@@ -436,7 +424,7 @@ class ClientResponse(Struct, eq=False, weakref=True):
         self._size += len(data)
         if not self._is_enough:
             return
-        transport = self._connection.transport
+        transport = self.connection.transport
         if self._size > UNREAD_BYTES and not self._paused and transport is not None:
             self._paused = True
             transport.pause_reading()
@@ -474,7 +462,7 @@ class ClientResponse(Struct, eq=False, weakref=True):
         try:
             while not self.status and not self._over:
                 # As `_wait`, without a coroutine of its own: each request waits here.
-                self._waiter = self._connection.loop.create_future()
+                self._waiter = self.connection.loop.create_future()
                 await self._waiter
             self._waiter = None
         except BaseException:
@@ -536,7 +524,7 @@ class ClientResponse(Struct, eq=False, weakref=True):
             self._waiter = None
 
     def _resume(self) -> None:
-        transport = self._connection.transport
+        transport = self.connection.transport
         if self._paused and transport is not None:
             self._paused = False
             if not transport.is_closing():
@@ -551,7 +539,7 @@ class ClientResponse(Struct, eq=False, weakref=True):
         if self._over and self._error is None:
             self._release()
         else:
-            self._connection.abort(ConnectionLost("the response was closed"))
+            self.connection.abort(ConnectionLost("the response was closed"))
 
     def linger(self) -> None:
         """Discard the rest, which ends in a moment; the connection is kept if it does."""
@@ -562,7 +550,7 @@ class ClientResponse(Struct, eq=False, weakref=True):
         self._pieces.clear()
         self._resume()
         self._linger_timer = asyncio.get_running_loop().call_later(
-            LINGER_S, self._connection.abort, ConnectionLost("the response was closed")
+            LINGER_S, self.connection.abort, ConnectionLost("the response was closed")
         )
 
     def _cancel_linger(self) -> None:
@@ -575,7 +563,7 @@ class ClientResponse(Struct, eq=False, weakref=True):
             self._cancel_linger()
         if self._paused:
             self._resume()
-        self._pool.keep(self._connection)
+        self._pool.keep(self.connection)
 
 
 # For DNS, TCP and TLS together: each network hop takes a second at worst.
@@ -617,7 +605,7 @@ class HttpPool:
         self._reaper_timer: asyncio.TimerHandle | None = None
         self._closed = False
         # Requests that are written at the end of this iteration of the loop.
-        self._held: list[tuple[ClientConnection, bytes]] = []
+        self._held: list[tuple[ClientConnection, bytes, ClientResponse]] = []
 
     def __repr__(self) -> str:
         return f"HttpPool({len(self._all)} connections, {self.idle} idle)"
@@ -650,11 +638,17 @@ class HttpPool:
         else:
             target = RequestTarget(url, self._environ, address)
         request = encode_request(method, target, headers, body)
-        connection = self._take(target.origin)
+        waits = self._waits_for_others(target.origin, request)
+        connection = self._take(target.origin, is_checked=not waits)
         if connection is None:
             return self._send_new(target, request)
         response = ClientResponse(self, connection, target.authority)
-        connection.send(request, response)
+        if waits:
+            if not self._held:
+                connection.loop.call_soon(self._write_held)
+            self._held.append((connection, request, response))
+        else:
+            connection.send(request, response)
         return response.started()
 
     async def _send_new(self, target: RequestTarget, request: bytes) -> ClientResponse:
@@ -673,24 +667,32 @@ class HttpPool:
 
     # ------------------------------------------------------------ connections
 
-    def hold(self, connection: ClientConnection, request: bytes) -> bool:
-        """Write a request at the end of this iteration of the loop, with others, if there are
-        many in flight; False if it is to be written now."""
-        held = self._held
-        if not held:
-            in_flight = len(self._all) - len(self._idle.get(connection.origin, ()))
-            if in_flight < TOGETHER or len(request) > HELD_BYTES:
-                return False
-            connection.loop.call_soon(self._write_held)
-        elif len(request) > HELD_BYTES:
+    def _waits_for_others(self, origin: Origin, request: bytes) -> bool:
+        """Whether a request is written at the end of this iteration of the loop, with others: there
+        are many in flight."""
+        if len(request) > HELD_BYTES:
             return False
-        held.append((connection, request))
-        return True
+        in_flight = len(self._all) - len(self._idle.get(origin, ())) + 1
+        return bool(self._held) or in_flight >= TOGETHER
 
     def _write_held(self) -> None:
+        """Write the requests that wait: on another connection if that of one has ended meanwhile,
+        since nothing of it has been sent."""
         held, self._held = self._held, []
-        for connection, request in held:
-            connection.write_held(request)
+        for connection, request, response in held:
+            if response.is_closed:
+                continue
+            if connection.lost is not None or connection.has_input(0):
+                who = "client was closed" if self._closed else "server closed the connection"
+                lost = ConnectionLost(f"the {who} before the request was sent")
+                lost.not_sent = True
+                connection.abort(lost)
+                other = self._take(connection.origin)
+                if other is None:
+                    response.fail(lost)
+                    continue
+                response.connection = connection = other
+            connection.send(request, response)
 
     def forget(self, connection: ClientConnection) -> None:
         """A connection was closed."""
@@ -700,14 +702,15 @@ class HttpPool:
             idle.remove(connection)
             self._forget_empty(connection.origin)
 
-    def _take(self, origin: Origin) -> ClientConnection | None:
-        """An idle connection that is still usable."""
+    def _take(self, origin: Origin, *, is_checked: bool = True) -> ClientConnection | None:
+        """An idle connection that is still usable: one that is written to at once is checked for
+        having ended."""
         idle = self._idle.get(origin)
         while idle:
             connection = idle.pop()
             idle_s = connection.loop.time() - connection.used_at
             fresh = connection.reusable and idle_s < self._idle_s
-            if fresh and not connection.has_input(0):
+            if fresh and not (is_checked and connection.has_input(0)):
                 return connection
             connection.abort(ConnectionLost("it was idle"))
         return None
