@@ -145,6 +145,10 @@ class RequestSteps:
             with suppress(Refused):
                 self.unanswered("cancelled", "the call was cancelled")
             raise
+        except BaseException as error:  # such as the loss of the connection to the server
+            with suppress(Refused):
+                self.unanswered("failed", f"it ended with {type(error).__name__}")
+            raise
 
     def executed(self, call: SessionCall | None) -> Awaitable[None] | None:
         """It is about to be sent. What is returned is awaited first."""
