@@ -194,7 +194,8 @@ class ClientConnection(asyncio.Protocol):
         self._head = self._between = self._missing = 0
         self._by_length = False
         self._parser = None  # until a response comes that is not known
-        if not self._pool.hold(self, request):
+        # A new connection may have session tickets of TLS to read, which do not mean its end.
+        if not self.used_at or not self._pool.hold(self, request):
             self.transport.write(request)
 
     def write_held(self, request: bytes) -> None:
