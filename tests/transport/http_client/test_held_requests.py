@@ -105,3 +105,16 @@ async def test_a_request_that_is_cancelled_before_it_is_written_is_not_written()
     assert cancelled.transport.aborted
     assert not cancelled.transport.written
     assert other.transport.written == [b"other"]
+
+
+@live
+async def test_a_request_is_not_written_on_a_connection_that_another_one_has_by_then() -> None:
+    """A server that sends a response before its request is read: with uvloop it may be received
+    first. What would come for the request later would be taken for the response of another."""
+    connected = Connected(HttpPool())
+    early = connected.send(b"early")
+    connected.connection.data_received(OK)
+    (await early.started()).close()
+    connected.send(b"next")
+    await asyncio.sleep(0)
+    assert connected.transport.written == [b"next"]

@@ -64,7 +64,9 @@ class ConnectionPool(Protocol):
         """A connection is free: keep it for the next request."""
         ...
 
-    def hold(self, connection: "ClientConnection", request: bytes) -> bool:
+    def hold(
+        self, connection: "ClientConnection", request: bytes, response: "ClientResponse"
+    ) -> bool:
         """Write a request at the end of this iteration of the loop; False if it is to be written
         now."""
         ...
@@ -195,12 +197,13 @@ class ClientConnection(asyncio.Protocol):
         self._by_length = False
         self._parser = None  # until a response comes that is not known
         # A new connection may have session tickets of TLS to read, which do not mean its end.
-        if not self.used_at or not self._pool.hold(self, request):
+        if not self.used_at or not self._pool.hold(self, request, response):
             self.transport.write(request)
 
-    def write_held(self, request: bytes) -> None:
-        """Write a request that was held, unless the connection was closed meanwhile."""
-        if self.lost is not None or self.transport is None:
+    def write_held(self, request: bytes, response: "ClientResponse") -> None:
+        """Write a request that was held, unless the connection was closed meanwhile, or a response
+        has come before: it has another request by now, or none."""
+        if self.response is not response or self.transport is None:
             return
         if self.has_input(0):
             lost = ConnectionLost("the server closed the connection before the request was sent")
@@ -604,7 +607,7 @@ class HttpPool:
         self._reaper_timer: asyncio.TimerHandle | None = None
         self._closed = False
         # Requests that are written at the end of this iteration of the loop.
-        self._held: list[tuple[ClientConnection, bytes]] = []
+        self._held: list[tuple[ClientConnection, bytes, ClientResponse]] = []
 
     def __repr__(self) -> str:
         return f"HttpPool({len(self._all)} connections, {self.idle} idle)"
@@ -660,7 +663,7 @@ class HttpPool:
 
     # ------------------------------------------------------------ connections
 
-    def hold(self, connection: ClientConnection, request: bytes) -> bool:
+    def hold(self, connection: ClientConnection, request: bytes, response: ClientResponse) -> bool:
         """Write a request at the end of this iteration of the loop, with others, if there are
         many in flight; False if it is to be written now."""
         held = self._held
@@ -671,13 +674,13 @@ class HttpPool:
             connection.loop.call_soon(self._write_held)
         elif len(request) > HELD_BYTES:
             return False
-        held.append((connection, request))
+        held.append((connection, request, response))
         return True
 
     def _write_held(self) -> None:
         held, self._held = self._held, []
-        for connection, request in held:
-            connection.write_held(request)
+        for connection, request, response in held:
+            connection.write_held(request, response)
 
     def forget(self, connection: ClientConnection) -> None:
         """A connection was closed."""
