@@ -193,9 +193,9 @@ class PendingRequest(Struct, eq=False, weakref=True):
         self._set(now)
 
     def _set(self, when: float | None) -> None:
-        if self._waiting is not None and not self._expired:
-            self.deadline = when
-            if when is not None:
+        if not self._expired:
+            self.deadline = when  # also before it is entered, which looks at it then
+            if when is not None and self._waiting is not None:
                 self._timeouts.wake_at(when)
 
 
