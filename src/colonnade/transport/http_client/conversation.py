@@ -372,6 +372,7 @@ class HttpConversation:
                 raise
             lost = ConnectionLost(f"{error}, during {call.label}", server=error.server)
             lost.not_sent = isinstance(error, ConnectionLost) and error.not_sent
+            call.runs = not lost.not_sent  # what the server has never seen is not cancelled there
             raise lost from None
         finally:
             self._calls.pop(call.id, None)
