@@ -354,7 +354,9 @@ class ManagedConnection:
         if not (may_repeat(method, error) or await self._was_replaced(conversation, error)):
             raise error
         log.info("%s: retrying %s: %s", self.transport.name, method, error)
-        if not isinstance(error, ConnectionLost) or error.not_sent or self.ended:
+        # With a status the server has said that the session has ended. Without one perhaps one of
+        # several connections was closed before the request was sent, and the others go on.
+        if not isinstance(error, ConnectionLost) or error.status is not None or self.ended:
             await self.reconnect(conversation)
 
     async def _was_replaced(self, conversation: Conversation, error: ColonnadeError) -> bool:

@@ -1,6 +1,8 @@
 """The key of a caller is made of its own principal and session, whichever request came before."""
 
+import gc
 from typing import Any
+from weakref import ref
 
 from colonnade.host.config.settings import Settings
 from colonnade.host.router import LocalRequestContext, local_exchange
@@ -19,6 +21,7 @@ class NamedSession:
 
     def __init__(self, id: str = "") -> None:
         self.id = id
+        self.peer: Peer | None = None
 
 
 class SessionRequestContext(LocalRequestContext):
@@ -51,6 +54,24 @@ def test_callers_that_share_a_client_have_keys_of_their_own() -> None:
         assert key.principal == principal
         assert key.session == ((session.id or session) if session is not None else None)
         assert key.input.form
-        assert key_of(principal, session) is key  # as the request before it
+        again = key_of(principal, session)
+        assert again == key
+        if session is None or session.id:
+            assert again is key  # as the request before it
         seen.add(key)
     assert len(seen) == len(callers)
+
+
+def test_a_connection_that_has_ended_is_not_kept_by_its_key() -> None:
+    keys = CallerKeys(frozenset(InputRequestKind), Settings())
+    peer, pipe = Peer(NEWEST, t.ClientCapabilities()), NamedSession()
+    pipe.peer = peer
+    request = SessionRequestContext(
+        local_exchange("tools/list", t.PaginatedRequestParams(), peer, "anna"), ANY
+    )
+    request.within = pipe
+    assert keys.key_of(request).session is pipe
+    living = ref(pipe)
+    del peer, pipe, request
+    gc.collect()
+    assert living() is None

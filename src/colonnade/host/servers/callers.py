@@ -56,6 +56,9 @@ class CallerKey(NamedTuple):
     input: InputCapabilities = NO_INPUT
 
 
+NO_CALLER = CallerKey("")
+
+
 class LastCaller(NamedTuple):
     """Who made the last call of a session, without the request, which has ended."""
 
@@ -72,7 +75,7 @@ class KnownPeer(Struct):
     peer: ReferenceType[Peer]
     asked: InputCapabilities
     declared: InputCapabilities
-    last: CallerKey = CallerKey("")
+    last: CallerKey = NO_CALLER
 
 
 class CallerKeys:
@@ -110,6 +113,8 @@ class CallerKeys:
             or key.input is not known.declared
         ):
             key = known.last = CallerKey(exchange.principal, place, known.declared)
+            if session is not None and place is session:
+                known.last = NO_CALLER  # a connection has its peer: neither would ever go
         return key
 
     def _of(self, peer: Peer) -> KnownPeer:

@@ -193,9 +193,9 @@ class PendingRequest(Struct, eq=False, weakref=True):
         self._set(now)
 
     def _set(self, when: float | None) -> None:
-        if self._waiting is not None and not self._expired:
-            self.deadline = when
-            if when is not None:
+        if not self._expired:
+            self.deadline = when  # also before it is entered, which looks at it then
+            if when is not None and self._waiting is not None:
                 self._timeouts.wake_at(when)
 
 
@@ -372,6 +372,7 @@ class HttpConversation:
                 raise
             lost = ConnectionLost(f"{error}, during {call.label}", server=error.server)
             lost.not_sent = isinstance(error, ConnectionLost) and error.not_sent
+            call.runs = not lost.not_sent  # what the server has never seen is not cancelled there
             raise lost from None
         finally:
             self._calls.pop(call.id, None)

@@ -302,6 +302,7 @@ async def rotate(context: ProxyContext, token: str, client_id: str) -> Grant:
             raise invalid_grant()
         grant = found.value
         if _may_repeat(context, grant, presented.generation):
+            await confirm(context, found, presented.generation)
             return grant  # a response with the current one was lost, or is on its way
         if presented.generation == grant.generation:
             later = _next_generation(context, grant)
