@@ -140,9 +140,10 @@ def test_a_result_that_nothing_reads_is_made_of_its_members(revision: Revision) 
     origin.found_members(raw, members)
     assert isinstance(origin.unread(raw, revision), RelayedToolResult)
     assert origin.unread(Raw(bytes(raw)), revision) is None  # another response
+    for reader in {None, *ALL} - {revision}:  # something else reads it, too
+        assert ResultOrigin("s", reader=reader, split=(raw, members)).unread(raw, revision) is None
     members["content"] = Raw(b"{}")
     assert origin.unread(raw, revision) is None
-    assert ResultOrigin("s", split=(raw, members)).unread(raw, revision) is None  # it is read
 
 
 def test_an_error_of_another_server_settles_a_request_once(revision: Revision) -> None:
