@@ -290,11 +290,14 @@ class HostRouter:
         if route is None:
             message = f"method not found: {request.exchange.method.name}"
             raise Fault(FaultKind.METHOD_NOT_FOUND, message)
-        if self.guard is not None and self.guard.is_audited:
-            route = partial(self._route_recorded, route, self.guard)
-        if self._upstream is None:
+        guard, upstream = self.guard, self._upstream
+        if guard is not None and guard.is_audited:
+            if upstream is None:
+                return self._route_recorded(route, guard, request, options)
+            route = partial(self._route_recorded, route, guard)
+        if upstream is None:
             return route(request, options)
-        return self._route_connected(route, request, options, self._upstream)
+        return self._route_connected(route, request, options, upstream)
 
     async def _route_recorded(
         self,
@@ -400,7 +403,7 @@ class HostRouter:
             name, arguments = given.name, given.arguments
         generation, caller = self._current(), context.exchange.principal
         view = None if self.guard is None else self.guard.view(context)
-        found = generation.find_tool(name, caller) if view is None else None
+        found = generation.find_tool(name, caller, view)
         if found is not None:
             server, listings, own = found.server, found.listings, found.own
         else:
@@ -408,8 +411,6 @@ class HostRouter:
             listings, own = server.listings(caller), None
         server.hold()
         try:
-            if own is None and view is not None:
-                own = generation.listed_name("tools", name, server, listings, view)
             if own is None:
                 own = await generation.fetch_name("tools", name, server, caller, view)
                 listings = server.listings(caller)  # others, once it is known that they differ

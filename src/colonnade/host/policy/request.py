@@ -84,14 +84,17 @@ class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
         is and whatever it contains."""
         return f"{self.namespace or self.qualified.partition('__')[0]}__{self.name}"
 
-    @cached_property
+    @property
     def decoded_arguments(self) -> dict[str, Any]:
         """The arguments, decoded once. Raises `Fault` for a repeated member, and for what is not
         JSON."""
-        if not self.arguments:
-            return {}
-        decoded = decode_unique(self.arguments)
-        return cast("dict[str, Any]", decoded) if isinstance(decoded, dict) else {}
+        # Not a `cached_property`: that takes a lock in Python 3.11, for each request.
+        known: dict[str, Any] | None = self.__dict__.get("decoded_arguments")
+        if known is None:
+            decoded = decode_unique(self.arguments) if self.arguments else {}
+            known = cast("dict[str, Any]", decoded) if isinstance(decoded, dict) else {}
+            self.__dict__["decoded_arguments"] = known
+        return known
 
     @cached_property
     def arguments_digest(self) -> str:

@@ -160,7 +160,11 @@ CUTS: dict[str, Cut] = {
         "lost_an_event",
     ),
     "what is proposed": Cut(
-        WRITER, "        self._flush_later()\n", "", LOG, "without_an_event_loop"
+        WRITER,
+        "        if not self._is_soon:\n            self._flush_soon()\n        return call",
+        "        return call",
+        LOG,
+        "without_an_event_loop",
     ),
     "result as it came": Cut(
         WRITER,

@@ -141,7 +141,9 @@ class AuditFile:
                 self._next_part(time_ns)
             if self.dropped > self._said:
                 self._say_dropped(time_ns)
-            self._add(body, time_ns)
+            line = self.chain.line(body, time_ns)
+            self._waiting.append(line)
+            self._waiting_bytes += len(line)
             self._events += 1
         return self._flush() or failure
 
