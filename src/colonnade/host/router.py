@@ -71,7 +71,7 @@ if TYPE_CHECKING:  # most calls have no input requests, and many hosts no policy
     from colonnade.host.input_requests import InputRequestHandler
     from colonnade.host.policy.caller_view import CallerView
     from colonnade.host.policy.containment import Containment
-    from colonnade.host.policy.guard import PolicyGuard
+    from colonnade.host.policy.guard import GuardedResult, PolicyGuard
     from colonnade.host.policy.items import GuardedItem
     from colonnade.host.task_relay import RelayedCall
     from colonnade.host.tasks import HostTask
@@ -231,6 +231,10 @@ class HostResult(Struct, frozen=True):
     lists: Sequence[ListedItems[Any, Any]] = ()
     tool: tuple[ServerListings, str] | None = None
     untouched: t.ProtocolType | None = None
+
+
+def _host_result(guarded: "GuardedResult") -> HostResult:
+    return HostResult(guarded.result, untouched=guarded.untouched)
 
 
 # In the `_meta` of a request for a URI that several servers have: the key of the one that is meant.
@@ -440,15 +444,16 @@ class HostRouter:
                 return HostResult(result, (), (listings, own))
             item = self.guard.named_item(CALL, "tool", own, server, arguments)
             named: tuple[Nameable, str] = "tools", name
-            tool = listings, own
-            return await self._guarded(
-                context, options, server, item, forwarded, named, call, tool, view
+            guarded = await self._guarded(
+                self.guard, context, options, server, item, forwarded, named, call, view
             )
+            return HostResult(guarded.result, (), (listings, own), guarded.untouched)
         finally:
             server.release()
 
-    async def _guarded(
+    def _guarded(
         self,
+        guard: "PolicyGuard",
         context: RequestContext,
         options: LocalOptions | None,
         server: HostedServer,
@@ -456,25 +461,20 @@ class HostRouter:
         params: t.RequestParams,
         named: tuple[Nameable, str] | None = None,
         relayed: "RelayedCall | None" = None,
-        tool: tuple[ServerListings, str] | None = None,
         view: "CallerView | None" = None,
-    ) -> HostResult:
+    ) -> "Awaitable[GuardedResult]":
         """Forward a request if the guard allows it. `named` is the kind and the name that the
-        caller used; without it the item has a URI. `relayed` is a call that may become a task, and
-        `tool` the tool of a call, for its result; `view` is what the caller may see, if that is
-        known."""
-        guard = self.guard
-        assert guard is not None
+        caller used; without it the item has a URI. `relayed` is a call that may become a task;
+        `view` is what the caller may see, if that is known."""
         if params.meta and (sent := unreserved_meta(params.meta)):
-            item = item._replace(meta=Raw(encode(sent)))
+            item = replace(item, meta=Raw(encode(sent)))
         if state := getattr(params, "request_state", None):
-            item = item._replace(state=state)
+            item = replace(item, state=state)
         # Annotations of functions are evaluated where the functions are made, so these have none.
         send = partial(_send_guarded, context, options, server, item.method, params, guard, relayed)
         unknown = partial(self._unknown_item, context, server, item, named, guard)
         view = view or guard.view(context)
-        result, untouched = await guard.run(context, view, server, item, send, unknown)
-        return HostResult(result, (), tool, untouched)
+        return guard.run(context, view, server, item, send, unknown)
 
     def _unknown_item(
         self,
@@ -527,8 +527,8 @@ class HostRouter:
                 review = partial(guard.review_task_responses, server.entry, request)
                 send = partial(task.send_reviewed, review)
             view = guard.view(request)
-            result, untouched = await guard.run(request, view, server, item, send, unknown_task)
-            return HostResult(task.with_id(result), untouched=untouched)
+            guarded = await guard.run(request, view, server, item, send, unknown_task)
+            return HostResult(task.with_id(guarded.result), untouched=guarded.untouched)
         finally:
             server.release()
 
@@ -554,8 +554,9 @@ class HostRouter:
         def unknown() -> Fault:
             return self._current().unknown_item("tools", task.tool, server, caller, view)
 
-        result, untouched = await guard.run(request, view, server, item, wait, unknown)
-        return HostResult(result, (), (server.listings(caller), own), untouched)
+        guarded = await guard.run(request, view, server, item, wait, unknown)
+        tool = server.listings(caller), own
+        return HostResult(guarded.result, (), tool, guarded.untouched)
 
     async def task_item(
         self, request: RequestContext, key: str, tool: str
@@ -596,7 +597,9 @@ class HostRouter:
             arguments = Raw(encode(params.arguments)) if params.arguments else NOTHING
             item = self.guard.named_item(GET_PROMPT, "prompt", own, server, arguments)
             named: tuple[Nameable, str] = "prompts", params.name
-            return await self._guarded(request, options, server, item, forwarded, named)
+            return _host_result(
+                await self._guarded(self.guard, request, options, server, item, forwarded, named)
+            )
         finally:
             server.release()
 
@@ -636,7 +639,9 @@ class HostRouter:
                 check = self._check_unguarded
                 return HostResult(await _forward(request, options, server, method, params, check))
             item = self.guard.resource_item(method, uri, params)
-            return await self._guarded(request, options, server, item, params)
+            return _host_result(
+                await self._guarded(self.guard, request, options, server, item, params)
+            )
         finally:
             server.release()
 
@@ -705,7 +710,9 @@ class HostRouter:
             arguments = self.guard.completed_arguments(params)
             item = self.guard.named_item(COMPLETE, "prompt", own, server, arguments)
             named: tuple[Nameable, str] = "prompts", name
-            return await self._guarded(request, options, server, item, forwarded, named)
+            return _host_result(
+                await self._guarded(self.guard, request, options, server, item, forwarded, named)
+            )
         finally:
             server.release()
 

@@ -10,7 +10,7 @@ and refused if a member is repeated: a rule must not see another value than the 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -89,11 +89,12 @@ class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
         """The arguments, decoded once. Raises `Fault` for a repeated member, and for what is not
         JSON."""
         # Not a `cached_property`: that takes a lock in Python 3.11, for each request.
-        known: dict[str, Any] | None = self.__dict__.get("decoded_arguments")
+        kept = cast("dict[str, Any]", self.__dict__)
+        known: dict[str, Any] | None = kept.get("decoded_arguments")
         if known is None:
-            decoded = decode_unique(self.arguments) if self.arguments else {}
+            decoded: object = decode_unique(self.arguments) if self.arguments else None
             known = cast("dict[str, Any]", decoded) if isinstance(decoded, dict) else {}
-            self.__dict__["decoded_arguments"] = known
+            kept["decoded_arguments"] = known
         return known
 
     @cached_property
@@ -107,7 +108,7 @@ class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
         return hashlib.sha256(self.meta).hexdigest() if self.meta else ""
 
 
-class CallerFacts(NamedTuple):
+class CallerFacts(Struct, frozen=True):
     """What rules may look at of a caller; `claims` encoded, so that it can be a key."""
 
     principal: str = ""

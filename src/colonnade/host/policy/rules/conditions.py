@@ -9,6 +9,8 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
+from msgspec import Struct
+
 from colonnade.errors import InvalidArgument, InvalidArgumentType
 from colonnade.host.policy.request import ItemKind, PolicyRequest
 from colonnade.host.policy.rules.patterns import EVERY_READING, Glob, TextPattern
@@ -380,7 +382,7 @@ def _number(value: Any, *, strict: bool) -> float | None:
         return None
 
 
-class ArgumentCondition(NamedTuple):
+class ArgumentCondition(Struct, frozen=True):
     """A condition on the values at a path of the arguments. With `strict`, as in `deny` and `ask`,
     one value is enough, and values inside of arrays and objects count; otherwise all must match."""
 
@@ -388,6 +390,7 @@ class ArgumentCondition(NamedTuple):
     steps: tuple[str, ...]
     comparison: ValueComparison
     strict: bool
+    # Whether the path is the name of one member.
     is_plain: bool
     on_arguments: bool = True
     on_item: bool = True
