@@ -250,8 +250,8 @@ CUTS: dict[str, Cut] = {
     ),
     "duplicate members": Cut(
         "host/policy/request.py",
-        "decoded = decode_unique(self.arguments)",
-        "decoded = msgspec.json.decode(self.arguments)",
+        "= decode_unique(self.arguments) if",
+        "= msgspec.json.decode(self.arguments) if",
         RULES,
         "cannot_be_read",
     ),

@@ -647,9 +647,7 @@ class Generation:
         found = listed.find(name) if listed is not None else None
         return listed.hosted.get(found.name) if listed is not None and found is not None else None
 
-    def find_tool(
-        self, name: str, caller: str, view: ListView | None = None
-    ) -> "FoundTool | None":
+    def find_tool(self, name: str, caller: str, view: ListView | None = None) -> "FoundTool | None":
         """The tool that a caller means, if it is in the present list of its server, as far as the
         caller may see that. Raises `Fault` if there is no such server.
 

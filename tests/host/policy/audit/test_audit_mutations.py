@@ -198,7 +198,9 @@ CUTS: dict[str, Cut] = {
         LOG,
         "half_of_a_line",
     ),
-    "events that are lost": Cut(FILE, "self.count_lost(self._events)", "pass", LOG, "full_disk"),
+    "events that are lost": Cut(
+        FILE, "self.count_lost(len(self._waiting) - self._notes)", "pass", LOG, "full_disk"
+    ),
     "lost events are said": Cut(
         FILE,
         '            self._add(members({"event": DROPPED, "count": count}), time_ns)\n',
