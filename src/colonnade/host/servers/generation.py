@@ -654,7 +654,8 @@ class Generation:
         Nearly all calls name a tool that was called before: what was found in a list of all callers
         is kept for as long as the list is the same: for one view, which does not change.
         """
-        found = self._found.get((name, view))
+        key = name, view
+        found = self._found.get(key)
         if found is not None:
             listings = found.server.listings(caller)
             if listings is found.listings and listings.tools.content is found.listed:
@@ -671,7 +672,7 @@ class Generation:
         if server.is_common:
             if len(self._found) >= MAX_FOUND:
                 self._found.clear()
-            self._found[name, view] = found
+            self._found[key] = found
         return found
 
     def listed_param_headers(
