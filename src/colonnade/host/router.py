@@ -71,7 +71,7 @@ if TYPE_CHECKING:  # most calls have no input requests, and many hosts no policy
     from colonnade.host.input_requests import InputRequestHandler
     from colonnade.host.policy.caller_view import CallerView
     from colonnade.host.policy.containment import Containment
-    from colonnade.host.policy.guard import PolicyGuard
+    from colonnade.host.policy.guard import GuardedResult, PolicyGuard
     from colonnade.host.policy.items import GuardedItem
     from colonnade.host.task_relay import RelayedCall
     from colonnade.host.tasks import HostTask
@@ -233,6 +233,10 @@ class HostResult(Struct, frozen=True):
     untouched: t.ProtocolType | None = None
 
 
+def _host_result(guarded: "GuardedResult") -> HostResult:
+    return HostResult(guarded.result, untouched=guarded.untouched)
+
+
 # In the `_meta` of a request for a URI that several servers have: the key of the one that is meant.
 SERVER_KEY = "dev.colonnade/server"
 
@@ -290,11 +294,14 @@ class HostRouter:
         if route is None:
             message = f"method not found: {request.exchange.method.name}"
             raise Fault(FaultKind.METHOD_NOT_FOUND, message)
-        if self.guard is not None and self.guard.is_audited:
-            route = partial(self._route_recorded, route, self.guard)
-        if self._upstream is None:
+        guard, upstream = self.guard, self._upstream
+        if guard is not None and guard.is_audited:
+            if upstream is None:
+                return self._route_recorded(route, guard, request, options)
+            route = partial(self._route_recorded, route, guard)
+        if upstream is None:
             return route(request, options)
-        return self._route_connected(route, request, options, self._upstream)
+        return self._route_connected(route, request, options, upstream)
 
     async def _route_recorded(
         self,
@@ -400,7 +407,7 @@ class HostRouter:
             name, arguments = given.name, given.arguments
         generation, caller = self._current(), context.exchange.principal
         view = None if self.guard is None else self.guard.view(context)
-        found = generation.find_tool(name, caller) if view is None else None
+        found = generation.find_tool(name, caller, view)
         if found is not None:
             server, listings, own = found.server, found.listings, found.own
         else:
@@ -408,8 +415,6 @@ class HostRouter:
             listings, own = server.listings(caller), None
         server.hold()
         try:
-            if own is None and view is not None:
-                own = generation.listed_name("tools", name, server, listings, view)
             if own is None:
                 own = await generation.fetch_name("tools", name, server, caller, view)
                 listings = server.listings(caller)  # others, once it is known that they differ
@@ -439,15 +444,16 @@ class HostRouter:
                 return HostResult(result, (), (listings, own))
             item = self.guard.named_item(CALL, "tool", own, server, arguments)
             named: tuple[Nameable, str] = "tools", name
-            tool = listings, own
-            return await self._guarded(
-                context, options, server, item, forwarded, named, call, tool, view
+            guarded = await self._guarded(
+                self.guard, context, options, server, item, forwarded, named, call, view
             )
+            return HostResult(guarded.result, (), (listings, own), guarded.untouched)
         finally:
             server.release()
 
-    async def _guarded(
+    def _guarded(
         self,
+        guard: "PolicyGuard",
         context: RequestContext,
         options: LocalOptions | None,
         server: HostedServer,
@@ -455,25 +461,20 @@ class HostRouter:
         params: t.RequestParams,
         named: tuple[Nameable, str] | None = None,
         relayed: "RelayedCall | None" = None,
-        tool: tuple[ServerListings, str] | None = None,
         view: "CallerView | None" = None,
-    ) -> HostResult:
+    ) -> "Awaitable[GuardedResult]":
         """Forward a request if the guard allows it. `named` is the kind and the name that the
-        caller used; without it the item has a URI. `relayed` is a call that may become a task, and
-        `tool` the tool of a call, for its result; `view` is what the caller may see, if that is
-        known."""
-        guard = self.guard
-        assert guard is not None
+        caller used; without it the item has a URI. `relayed` is a call that may become a task;
+        `view` is what the caller may see, if that is known."""
         if params.meta and (sent := unreserved_meta(params.meta)):
-            item = item._replace(meta=Raw(encode(sent)))
+            item = replace(item, meta=Raw(encode(sent)))
         if state := getattr(params, "request_state", None):
-            item = item._replace(state=state)
+            item = replace(item, state=state)
         # Annotations of functions are evaluated where the functions are made, so these have none.
         send = partial(_send_guarded, context, options, server, item.method, params, guard, relayed)
         unknown = partial(self._unknown_item, context, server, item, named, guard)
         view = view or guard.view(context)
-        result, untouched = await guard.run(context, view, server, item, send, unknown)
-        return HostResult(result, (), tool, untouched)
+        return guard.run(context, view, server, item, send, unknown)
 
     def _unknown_item(
         self,
@@ -526,8 +527,8 @@ class HostRouter:
                 review = partial(guard.review_task_responses, server.entry, request)
                 send = partial(task.send_reviewed, review)
             view = guard.view(request)
-            result, untouched = await guard.run(request, view, server, item, send, unknown_task)
-            return HostResult(task.with_id(result), untouched=untouched)
+            guarded = await guard.run(request, view, server, item, send, unknown_task)
+            return HostResult(task.with_id(guarded.result), untouched=guarded.untouched)
         finally:
             server.release()
 
@@ -553,8 +554,9 @@ class HostRouter:
         def unknown() -> Fault:
             return self._current().unknown_item("tools", task.tool, server, caller, view)
 
-        result, untouched = await guard.run(request, view, server, item, wait, unknown)
-        return HostResult(result, (), (server.listings(caller), own), untouched)
+        guarded = await guard.run(request, view, server, item, wait, unknown)
+        tool = server.listings(caller), own
+        return HostResult(guarded.result, (), tool, guarded.untouched)
 
     async def task_item(
         self, request: RequestContext, key: str, tool: str
@@ -595,7 +597,9 @@ class HostRouter:
             arguments = Raw(encode(params.arguments)) if params.arguments else NOTHING
             item = self.guard.named_item(GET_PROMPT, "prompt", own, server, arguments)
             named: tuple[Nameable, str] = "prompts", params.name
-            return await self._guarded(request, options, server, item, forwarded, named)
+            return _host_result(
+                await self._guarded(self.guard, request, options, server, item, forwarded, named)
+            )
         finally:
             server.release()
 
@@ -635,7 +639,9 @@ class HostRouter:
                 check = self._check_unguarded
                 return HostResult(await _forward(request, options, server, method, params, check))
             item = self.guard.resource_item(method, uri, params)
-            return await self._guarded(request, options, server, item, params)
+            return _host_result(
+                await self._guarded(self.guard, request, options, server, item, params)
+            )
         finally:
             server.release()
 
@@ -704,7 +710,9 @@ class HostRouter:
             arguments = self.guard.completed_arguments(params)
             item = self.guard.named_item(COMPLETE, "prompt", own, server, arguments)
             named: tuple[Nameable, str] = "prompts", name
-            return await self._guarded(request, options, server, item, forwarded, named)
+            return _host_result(
+                await self._guarded(self.guard, request, options, server, item, forwarded, named)
+            )
         finally:
             server.release()
 

@@ -13,6 +13,7 @@ from auth.cutting import Cut, check_fits, check_missed
 PATTERNS, RULES, GUARD = "rules/test_patterns.py", "rules/test_rules.py", "test_guard.py"
 ADMISSION = "test_admission.py"
 HIDDEN, CONFIG = "test_hidden.py", "rules/test_config.py"
+KEPT = "test_kept_requests.py"
 PARTS = "test_parts.py"
 IDENTITY = "test_server_identity.py"
 UNKNOWN = "answered_as_what_does_not_exist"
@@ -250,8 +251,8 @@ CUTS: dict[str, Cut] = {
     ),
     "duplicate members": Cut(
         "host/policy/request.py",
-        "decoded = decode_unique(self.arguments)",
-        "decoded = msgspec.json.decode(self.arguments)",
+        "= decode_unique(self.arguments) if",
+        "= msgspec.json.decode(self.arguments) if",
         RULES,
         "cannot_be_read",
     ),
@@ -803,10 +804,24 @@ CUTS: dict[str, Cut] = {
         GUARD,
         "other_rules_hide_at_once",
     ),
+    "tools that were found for another caller": Cut(
+        "host/servers/generation.py",
+        "        key = name, view\n",
+        "        key = name, None\n",
+        KEPT,
+        "not_found_for_another",
+    ),
+    "servers of known requests": Cut(
+        "host/policy/caller_view.py",
+        "if known is None or of is not server or known",
+        "if known is None or known",
+        KEPT,
+        "same_key",
+    ),
     "definitions of known requests": Cut(
         "host/policy/caller_view.py",
-        "if known is None or known.definition is not definition:",
-        "if known is None:",
+        "if known is None or of is not server or known.definition is not definition:",
+        "if known is None or of is not server:",
         GUARD,
         "definition_that_changed",
     ),

@@ -6,7 +6,7 @@ view is of one version of the rules; it is made anew with another.
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -24,6 +24,7 @@ from colonnade.protocol import types as t
 MAX_VIEWS = 1000
 # Items of one view that are remembered; a host has fewer, or they are decided again.
 MAX_SHOWN = 10_000
+_NO_REQUEST: Final = None, None
 
 
 class CallerView:
@@ -40,22 +41,23 @@ class CallerView:
         self._visible: WeakKeyDictionary[ListedItems[Any, Any], VisibleItems[Any, Any]]
         self._visible = WeakKeyDictionary()
         self._shown: dict[tuple[str, ListKind, str], bool] = {}
-        # Requests without arguments and metadata, by method, kind and name.
-        self._requests: WeakKeyDictionary[
-            HostedServer, dict[tuple[str, ItemKind, str], PolicyRequest]
-        ] = WeakKeyDictionary()
+        # Requests without arguments and metadata, by key of the server, method, kind and name. The
+        # server is compared: a view is used until its request ends, also after a reload.
+        self._requests: dict[
+            tuple[str, str, ItemKind, str], tuple[HostedServer, PolicyRequest]
+        ] = {}
 
     def request(
         self, server: HostedServer, item: GuardedItem, definition: t.ProtocolType | None = None
     ) -> PolicyRequest:
         """A request of this caller, as the rules see it."""
-        requests = self._requests.get(server)
-        if requests is None or len(requests) >= MAX_SHOWN:
-            requests = self._requests[server] = {}
-        key = item.method, item.kind, item.name
-        known = requests.get(key)
-        if known is None or known.definition is not definition:
-            known = requests[key] = self._bare_request(server, item, definition)
+        key = server.key, item.method, item.kind, item.name
+        of, known = self._requests.get(key, _NO_REQUEST)
+        if known is None or of is not server or known.definition is not definition:
+            if len(self._requests) >= MAX_SHOWN:  # URIs are what callers make of them
+                self._requests.clear()
+            known = self._bare_request(server, item, definition)
+            self._requests[key] = server, known
         return replace(known, arguments=item.arguments, meta=item.meta)
 
     def _bare_request(

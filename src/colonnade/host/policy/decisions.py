@@ -89,7 +89,7 @@ class PolicyDecisions:
         decision = self.rules.decide(request)
         if decision.action == "ask" and request.method in UNASKED_METHODS:
             return replace(decision, action="allow", reason="it is not asked about")
-        return self._reviewed(request, decision)
+        return self._reviewed(request, decision) if decision.is_default else decision
 
     def _reviewed(self, request: PolicyRequest, decision: Decision) -> Decision:
         """The same decision, but `ask` for sampling and roots that no rule is about."""

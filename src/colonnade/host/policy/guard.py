@@ -12,9 +12,9 @@ router raises the one for a name that does not exist. Without a way to ask, `ask
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from colonnade.errors import ColonnadeError, Fault, RemoteError, RemoteProtocolError, TaskEnded
 from colonnade.host.config.settings import ServerEntry
@@ -52,7 +52,7 @@ from colonnade.protocol.negotiation import Peer
 _WORDS_OF_SERVERS = (RemoteError, RemoteProtocolError, TaskEnded)
 
 
-class GuardedResult(NamedTuple):
+class GuardedResult(Struct, frozen=True):
     """A result for the caller, and the same as the server sent it."""
 
     result: t.ProtocolType

@@ -4,9 +4,9 @@ Rules: data and pure functions.
 """
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from colonnade.host.policy.request import NO_ARGUMENTS, ItemKind
 from colonnade.host.servers.generation import HostedServer, Nameable
@@ -33,7 +33,7 @@ NAMED_METHODS: Mapping[str, Literal["tool", "prompt"]] = {
 }
 
 
-class GuardedItem(NamedTuple):
+class GuardedItem(Struct, frozen=True):
     """What a request is about, once its name is resolved."""
 
     method: str

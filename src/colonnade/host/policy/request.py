@@ -10,7 +10,7 @@ and refused if a member is repeated: a rule must not see another value than the 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -84,14 +84,18 @@ class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
         is and whatever it contains."""
         return f"{self.namespace or self.qualified.partition('__')[0]}__{self.name}"
 
-    @cached_property
+    @property
     def decoded_arguments(self) -> dict[str, Any]:
         """The arguments, decoded once. Raises `Fault` for a repeated member, and for what is not
         JSON."""
-        if not self.arguments:
-            return {}
-        decoded = decode_unique(self.arguments)
-        return cast("dict[str, Any]", decoded) if isinstance(decoded, dict) else {}
+        # Not a `cached_property`: that takes a lock in Python 3.11, for each request.
+        kept = cast("dict[str, Any]", self.__dict__)
+        known: dict[str, Any] | None = kept.get("decoded_arguments")
+        if known is None:
+            decoded: object = decode_unique(self.arguments) if self.arguments else None
+            known = cast("dict[str, Any]", decoded) if isinstance(decoded, dict) else {}
+            kept["decoded_arguments"] = known
+        return known
 
     @cached_property
     def arguments_digest(self) -> str:
@@ -104,7 +108,7 @@ class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
         return hashlib.sha256(self.meta).hexdigest() if self.meta else ""
 
 
-class CallerFacts(NamedTuple):
+class CallerFacts(Struct, frozen=True):
     """What rules may look at of a caller; `claims` encoded, so that it can be a key."""
 
     principal: str = ""

@@ -570,7 +570,7 @@ class Generation:
         self.servers = servers
         self._aliases = aliases
         self._config_problems = tuple(problems)
-        self._found: dict[str, FoundTool] = {}
+        self._found: dict[tuple[str, ListView | None], FoundTool] = {}
         self._by_prefix = {
             one.claim.qualified("x").partition(BETWEEN)[0]: one for one in servers.values()
         }
@@ -647,30 +647,32 @@ class Generation:
         found = listed.find(name) if listed is not None else None
         return listed.hosted.get(found.name) if listed is not None and found is not None else None
 
-    def find_tool(self, name: str, caller: str) -> "FoundTool | None":
-        """The tool that a caller who sees everything means, if it is in the present list of its
-        server. Raises `Fault` if there is no such server.
+    def find_tool(self, name: str, caller: str, view: ListView | None = None) -> "FoundTool | None":
+        """The tool that a caller means, if it is in the present list of its server, as far as the
+        caller may see that. Raises `Fault` if there is no such server.
 
         Nearly all calls name a tool that was called before: what was found in a list of all callers
-        is kept for as long as the list is the same.
+        is kept for as long as the list is the same: for one view, which does not change.
         """
-        found = self._found.get(name)
+        key = name, view
+        found = self._found.get(key)
         if found is not None:
             listings = found.server.listings(caller)
             if listings is found.listings and listings.tools.content is found.listed:
                 return found
             self._found.clear()
-        server = self.server_for("tools", name, caller)
+        server = self.server_for("tools", name, caller, view)
         listings = server.listings(caller)
         listed = listings.tools.content
-        named = listed.find(name) if listed is not None else None
+        visible = _content(server, listings.tools, "tools", view)
+        named = visible.find(name) if visible is not None else None
         if listed is None or named is None:
             return None
         found = FoundTool(server, listings, listed, named.own, listed.param_headers(named.name))
         if server.is_common:
             if len(self._found) >= MAX_FOUND:
                 self._found.clear()
-            self._found[name] = found
+            self._found[key] = found
         return found
 
     def listed_param_headers(

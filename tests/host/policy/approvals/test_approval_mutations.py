@@ -50,7 +50,7 @@ CUTS: dict[str, Cut] = {
     "approval: _meta": bound("request.meta_digest"),
     "approval: _meta that is sent": Cut(
         "host/router.py",
-        "item = item._replace(meta=Raw(encode(sent)))",
+        "item = replace(item, meta=Raw(encode(sent)))",
         "pass",
         HOST,
         "does_not_fit_other_meta",

@@ -160,7 +160,11 @@ CUTS: dict[str, Cut] = {
         "lost_an_event",
     ),
     "what is proposed": Cut(
-        WRITER, "        self._flush_later()\n", "", LOG, "without_an_event_loop"
+        WRITER,
+        "        if not self._is_soon:\n            self._flush_soon()\n        return call",
+        "        return call",
+        LOG,
+        "without_an_event_loop",
     ),
     "result as it came": Cut(
         WRITER,
@@ -194,7 +198,9 @@ CUTS: dict[str, Cut] = {
         LOG,
         "half_of_a_line",
     ),
-    "events that are lost": Cut(FILE, "self.count_lost(self._events)", "pass", LOG, "full_disk"),
+    "events that are lost": Cut(
+        FILE, "self.count_lost(len(self._waiting) - self._notes)", "pass", LOG, "full_disk"
+    ),
     "lost events are said": Cut(
         FILE,
         '            self._add(members({"event": DROPPED, "count": count}), time_ns)\n',

@@ -117,9 +117,11 @@ class AuditFile:
         # The last line that is written, and the number of the last one that is on the disk.
         self._written = (0, "")
         self.synced: int = 0
+        # Lines without their newlines, and how many of them say what was lost.
         self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
-        self._events = 0
+        self._notes = 0
+        # Bytes until the next part, with the waiting lines; none without an open file.
+        self._left = 0
         self._previous: list[PreviousRun] | None = None
 
     def prepare(self) -> bool:
@@ -136,44 +138,47 @@ class AuditFile:
         """Write events, each with its time, as lines; returns why some of them are lost."""
         failure: OSError | None = None
         for time_ns, body in events:
-            if self._descriptor is None or self._size + self._waiting_bytes >= self._max_bytes:
+            if self._left <= 0:
                 failure = self._flush() or failure
                 self._next_part(time_ns)
             if self.dropped > self._said:
                 self._say_dropped(time_ns)
-            self._add(body, time_ns)
-            self._events += 1
+            line = self.chain.line(body, time_ns)
+            self._waiting.append(line)
+            self._left -= len(line) + 1
         return self._flush() or failure
 
     def _say_dropped(self, time_ns: int) -> None:
         if self.dropped > self._said and self._descriptor is not None:
             count, self._said = self.dropped - self._said, self.dropped
+            self._notes += 1
             self._add(members({"event": DROPPED, "count": count}), time_ns)
 
     def _add(self, body: bytes, time_ns: int) -> None:
         line = self.chain.line(body, time_ns)
         self._waiting.append(line)
-        self._waiting_bytes += len(line)
+        self._left -= len(line) + 1
 
     def _flush(self) -> OSError | None:
         """Write the waiting lines; returns why they are lost."""
         if not self._waiting:
             return None
+        data = b"\n".join(self._waiting) + b"\n"
         try:
             if self._descriptor is None:
                 raise self._open_error  # the lines that wait have no head before them
             self._check(self._descriptor)
-            _write(self._descriptor, b"".join(self._waiting))
+            _write(self._descriptor, data)
         except OSError as error:
             self._restore()
             self._lose(error)
             return error
-        self._size += self._waiting_bytes
+        self._size += len(data)
         self._written = (self.chain.seq, self.chain.digest)
         self._waiting.clear()
-        self._waiting_bytes = self._events = 0
-        self.dropped -= self._said
-        self._said = 0
+        if self._said:
+            self.dropped -= self._said
+            self._said = self._notes = 0
         if self._is_reported:
             self._is_reported = False
             log.warning("the audit log in %s is written again", self._folder)
@@ -181,10 +186,10 @@ class AuditFile:
 
     def _lose(self, error: OSError) -> None:
         """Forget the waiting lines, count their events, and go on from the last written line."""
-        self.count_lost(self._events)
-        self._said = 0
+        self.count_lost(len(self._waiting) - self._notes)
+        self._said = self._notes = 0
         self._waiting.clear()
-        self._waiting_bytes = self._events = 0
+        self._left = 0 if self._descriptor is None else self._max_bytes - self._size
         self.chain.seq, self.chain.digest = self._written
         if not self._is_reported:
             self._is_reported = True
@@ -251,7 +256,7 @@ class AuditFile:
         path = os.path.join(self._folder, name)
         descriptor = os.open(path, _CREATE, FILE_MODE)
         chain = LineChain(self.chain.run, *self._written)
-        head = chain.line(members(self._head(part)), time_ns)
+        head = chain.line(members(self._head(part)), time_ns) + b"\n"
         try:
             _write(descriptor, head)
             if self._is_durable:
@@ -264,6 +269,7 @@ class AuditFile:
         self.chain, self._part = chain, part
         self._written = (chain.seq, chain.digest)
         self._descriptor, self._size = descriptor, len(head)
+        self._left = self._max_bytes - self._size
         self._checked_at = time.monotonic()
 
     def _head(self, part: int) -> dict[str, Any]:
@@ -289,7 +295,7 @@ class AuditFile:
             self._close_part()
 
     def _close_part(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
+        descriptor, self._descriptor, self._left = self._descriptor, None, 0
         if descriptor is not None:
             with contextlib.suppress(OSError):
                 os.close(descriptor)

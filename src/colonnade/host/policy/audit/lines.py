@@ -184,22 +184,22 @@ class LineChain:
         self._second, self._begins = -1, b""
 
     def line(self, body: bytes, time_ns: int) -> bytes:
-        """The next line, with its newline."""
-        second, fraction = divmod(time_ns, 1_000_000_000)
+        """The next line, without its newline."""
+        second = time_ns // 1_000_000_000
         if second != self._second:
             self._second = second
             self._begins = strftime('{"time":"%Y-%m-%dT%H:%M:%S.', gmtime(second)).encode()
         self.seq += 1
         line = b'%b%09dZ%b%d,%b,"prev":"%b"}' % (
             self._begins,
-            fraction,
+            time_ns - second * 1_000_000_000,
             self._run,
             self.seq,
             body,
             self.digest.encode(),
         )
         self.digest = sha256(line).hexdigest()
-        return line + b"\n"
+        return line
 
 
 # ---------------------------------------------------------------- digests

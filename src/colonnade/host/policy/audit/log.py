@@ -63,8 +63,6 @@ log: logging.Logger = logging.getLogger("colonnade.audit")
 
 # Calls whose first members are kept until they end; of others they are encoded again.
 MAX_OPEN_CALLS = 10_000
-# What was proposed is written after this time, if its request is not sent before.
-FLUSH_S = 0.05
 # What servers ask; their params are contents of another party.
 INPUT_METHODS: Final = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
 
@@ -140,7 +138,7 @@ class AuditLog:
         self._count = 0
         # Events that are not encoded and written yet: that is done while the request is on its way.
         self._waiting: deque[WaitingEvent] = deque()
-        self._is_soon = self._is_later = False
+        self._is_soon = False
         self._sync: asyncio.Task[None] | None = None
         self._heads = HeadKeeper(_opener(heads), self._file) if heads is not None else None
 
@@ -153,14 +151,16 @@ class AuditLog:
         """A request has arrived; returns its id."""
         now = self._clock()
         with self._lock:
-            self._prepare()
+            if self._file.prepare():
+                self._begin_process()
             self._count += 1
             call = f"{self._file.chain.run}-{self._count}"
             if len(self._open_calls) >= MAX_OPEN_CALLS:
                 self._open_calls.pop(next(iter(self._open_calls)), None)
             kept = self._open_calls[call] = _OpenCall(call, now, self._file.lost)
             self._waiting.append((now, b"proposed", kept, request, self._proposed, request))
-        self._flush_later()
+        if not self._is_soon:
+            self._flush_soon()
         return call
 
     def _proposed(self, request: PolicyRequest) -> bytes:
@@ -183,12 +183,10 @@ class AuditLog:
     def asked(self, call: str, request: PolicyRequest, decision: Decision) -> None:
         """A person is about to be asked."""
         self._append(b"asked", call, request, self._rule.encode, (decision.rule,))
-        self._flush_soon()
 
     def answered(self, call: str, request: PolicyRequest, answer: Consent | Denial) -> None:
         """A person, or a remembered rule, has answered."""
         self._append(b"answered", call, request, self._answered, answer)
-        self._flush_soon()
 
     def _answered(self, answer: Consent | Denial) -> bytes:
         name = self._redactor.name
@@ -202,7 +200,6 @@ class AuditLog:
     def unanswered(self, call: str, request: PolicyRequest, ended: Unanswered, why: str) -> None:
         """There is no answer; `why` is the reason, for people."""
         self._append(b"unanswered", call, request, self._unanswered, (ended, why))
-        self._flush_soon()
 
     def _unanswered(self, about: tuple[Unanswered, str]) -> bytes:
         ended, why = about
@@ -216,7 +213,6 @@ class AuditLog:
         """
         self._append(b"executed", call, request, self._revision.encode, (revision,))
         if not self.required:
-            self._flush_soon()
             return None
         failure = self.flush()
         kept = self._open_calls.get(call)
@@ -230,7 +226,6 @@ class AuditLog:
         raw = bytes(result) if isinstance(result, Raw) else encode(result)
         is_error = bool(getattr(result, "is_error", None))
         self._append(b"returned", call, request, self._returned, (raw, is_error))
-        self._flush_soon()
 
     def _returned(self, result: tuple[bytes, bool]) -> bytes:
         raw, is_error = result
@@ -242,7 +237,6 @@ class AuditLog:
     def became_task(self, call: str, request: PolicyRequest, handle: str) -> None:
         """The call has become a task of its server; `handle` stands for it."""
         self._append(b"task", call, request, self._became_task, handle)
-        self._flush_soon()
 
     def _became_task(self, handle: str) -> bytes:
         # A handle gives access to the result, so it is not in the log.
@@ -255,7 +249,6 @@ class AuditLog:
         code = error.code if isinstance(error, RemoteError) else None
         about = type(error).__name__, code, _message(error)[:MAX_SEARCHED]
         self._append(event, call, request, self._abandoned, about)
-        self._flush_soon()
 
     def _abandoned(self, error: tuple[str, int | None, str]) -> bytes:
         name, code, message = error
@@ -292,16 +285,15 @@ class AuditLog:
 
     # ------------------------------------------------------------ writing
 
-    def _prepare(self) -> None:
+    def _begin_process(self) -> None:
         """Begin another run in a process that was forked: it has the open file of its parent, and
         the events that wait there."""
-        if self._file.prepare():
-            self._waiting.clear()
-            self._open_calls.clear()
-            self._is_soon = self._is_later = False
-            self._sync = None
-            if self._heads is not None:
-                self._heads.forget()
+        self._waiting.clear()
+        self._open_calls.clear()
+        self._is_soon = False
+        self._sync = None
+        if self._heads is not None:
+            self._heads.forget()
 
     def _append(
         self,
@@ -315,11 +307,11 @@ class AuditLog:
         self._waiting.append((self._clock(), event, kept, request, encode_fields, about))
         if event in _OUTCOMES:
             self._open_calls.pop(call, None)
+        if not self._is_soon:
+            self._flush_soon()
 
     def _flush_soon(self) -> None:
         """Write what waits at the end of this iteration of the event loop."""
-        if self._is_soon:
-            return
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -332,22 +324,6 @@ class AuditLog:
 
     def _flush_now(self) -> None:
         self._is_soon = False
-        self.flush()
-
-    def _flush_later(self) -> None:
-        """Write what waits soon, if nothing else does: nearly all requests are sent at once."""
-        if self._is_later:
-            return
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            self.flush()
-            return
-        self._is_later = True
-        loop.call_later(FLUSH_S, self._flush_timed)
-
-    def _flush_timed(self) -> None:
-        self._is_later = False
         self.flush()
 
     def flush(self) -> OSError | None:
@@ -406,7 +382,7 @@ class AuditLog:
         self.flush()
         with self._lock:
             last = self._file.close()
-            self._is_soon = self._is_later = False
+            self._is_soon = False
         if self._heads is not None:
             await self._heads.close(last)
 

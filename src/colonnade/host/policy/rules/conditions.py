@@ -7,7 +7,10 @@ and `ask` that one does, also inside of arrays and objects, and in a string that
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import ge, gt, le, lt
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
+
+from msgspec import Struct
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType
 from colonnade.host.policy.request import ItemKind, PolicyRequest
@@ -308,7 +311,7 @@ class ValueComparison:
     """What a value must be: one of `equal` (patterns, numbers, booleans), within the bounds, and
     none of `excluded`. `present` alone is about whether there is a value."""
 
-    __slots__ = ("_bounds", "_equal", "_excluded", "_has_bounds", "_only_pattern", "present")
+    __slots__ = ("_bounds", "_equal", "_excluded", "_only_pattern", "present")
 
     def __init__(
         self,
@@ -318,13 +321,13 @@ class ValueComparison:
         present: bool | None = None,
     ) -> None:
         self._equal = equal
-        # min, max, above, below
-        self._bounds = bounds
-        self._has_bounds = any(one is not None for one in bounds)
+        # Those that there are, each with its comparison.
+        pairs = zip((ge, le, gt, lt), bounds, strict=True)
+        self._bounds = [(holds, bound) for holds, bound in pairs if bound is not None]
         self._excluded = excluded
         self.present: bool | None = present
         # As most are: one pattern for a string.
-        only = equal[0] if len(equal) == 1 and not excluded and not self._has_bounds else None
+        only = equal[0] if len(equal) == 1 and not excluded and not self._bounds else None
         self._only_pattern = only if isinstance(only, TextPattern) else None
 
     def readings(self, value: Any, *, strict: bool) -> int:
@@ -337,20 +340,12 @@ class ValueComparison:
             found = _equal(self._equal, value, strict=strict)
         if self._excluded:
             found &= ~_equal(self._excluded, value, strict=not strict)
-        if self._has_bounds and not self._is_within(_number(value, strict=strict)):
-            return 0
+        if self._bounds:
+            number = _number(value, strict=strict)
+            for holds, bound in self._bounds:
+                if number is None or not holds(number, bound):
+                    return 0
         return found
-
-    def _is_within(self, number: float | None) -> bool:
-        if number is None:
-            return False
-        low, high, above, below = self._bounds
-        return (
-            (low is None or number >= low)
-            and (high is None or number <= high)
-            and (above is None or number > above)
-            and (below is None or number < below)
-        )
 
 
 def _equal(expected: tuple[Any, ...], value: Any, *, strict: bool) -> int:
@@ -380,7 +375,7 @@ def _number(value: Any, *, strict: bool) -> float | None:
         return None
 
 
-class ArgumentCondition(NamedTuple):
+class ArgumentCondition(Struct, frozen=True):
     """A condition on the values at a path of the arguments. With `strict`, as in `deny` and `ask`,
     one value is enough, and values inside of arrays and objects count; otherwise all must match."""
 
@@ -388,6 +383,7 @@ class ArgumentCondition(NamedTuple):
     steps: tuple[str, ...]
     comparison: ValueComparison
     strict: bool
+    # Whether the path is the name of one member.
     is_plain: bool
     on_arguments: bool = True
     on_item: bool = True
