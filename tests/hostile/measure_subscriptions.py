@@ -10,8 +10,8 @@ import json
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT)]
+SUPPORT = Path(__file__).resolve().parent.parent / "support"
+sys.path[:0] = [str(SUPPORT)]
 
 from hostile.child import Child, child  # noqa: E402
 from http_client import Caller  # noqa: E402
