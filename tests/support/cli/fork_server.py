@@ -111,6 +111,8 @@ def _serve(connection: socket.socket) -> dict[str, Any]:
         # One process waits for another, so that this one never waits.
         if os.fork() == 0:
             connection.close()
+            # Before the fork: where it is ignored, what ends at once cannot be waited for.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             *streams, status = given
             run = os.fork()
             if run == 0:
@@ -119,13 +121,11 @@ def _serve(connection: socket.socket) -> dict[str, Any]:
                     os.dup2(stream, number)
                     os.close(stream)
                 signal.signal(signal.SIGINT, signal.default_int_handler)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 return json.loads(job)
             for stream in streams:
                 os.close(stream)
             for stream in range(STREAMS):
                 os.close(stream)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             code = os.waitstatus_to_exitcode(os.waitpid(run, 0)[1])
             os.write(status, f"{code}\n".encode())
             os._exit(0)
