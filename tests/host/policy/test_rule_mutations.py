@@ -806,8 +806,8 @@ CUTS: dict[str, Cut] = {
     ),
     "tools that were found for another caller": Cut(
         "host/servers/generation.py",
-        "        key = name, view\n",
-        "        key = name, None\n",
+        "        if view is None:\n            return self._found\n",
+        "        if True:\n            return self._found\n",
         KEPT,
         "not_found_for_another",
     ),

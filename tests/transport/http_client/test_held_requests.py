@@ -9,6 +9,7 @@ import pytest
 
 from colonnade.errors import ConnectionLost
 from colonnade.transport.http_client import pool as http_client
+from colonnade.transport.http_client.connect import RequestTarget
 from colonnade.transport.http_client.pool import ClientConnection, ClientResponse, HttpPool
 from live import live
 
@@ -88,16 +89,29 @@ async def test_a_request_whose_connection_has_ended_is_written_on_another_one() 
 
 
 @live
-async def test_a_request_without_another_connection_was_not_sent() -> None:
+async def test_requests_whose_connections_have_all_ended_are_written_on_new_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if they had not waited for others. A notification or an input response is not retried."""
     pool = HttpPool()
-    ended = Connected(pool, has_ended=True)
-    waiting = send(pool, b"ended")
+    ended = [Connected(pool, has_ended=True) for _ in range(3)]
+    new: list[Connected] = []
+
+    async def connect(_: RequestTarget) -> ClientConnection:
+        new.append(Connected(pool))
+        return new[-1].connection
+
+    monkeypatch.setattr(pool, "_connect", connect)
+    waiting = [send(pool, b"%d" % number) for number in range(2)]
     await asyncio.sleep(0)
-    with pytest.raises(ConnectionLost, match="server closed the .* before the request was") as lost:
-        waiting.send(None)
-    assert lost.value.not_sent
-    assert ended.transport.aborted
-    assert not ended.transport.written
+    assert all(one.transport.aborted and not one.transport.written for one in ended)
+    for number, one in enumerate(waiting):
+        one.send(None)
+        assert new[number].transport.written == [b"%d" % number]
+        new[number].connection.data_received(OK)
+        with pytest.raises(StopIteration) as returned:
+            one.send(None)
+        assert returned.value.value.status == 200
 
 
 @live

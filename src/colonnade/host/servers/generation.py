@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -570,7 +571,11 @@ class Generation:
         self.servers = servers
         self._aliases = aliases
         self._config_problems = tuple(problems)
-        self._found: dict[tuple[str, ListView | None], FoundTool] = {}
+        # Of callers who see everything, and of those with a view, for as long as that is kept: a
+        # view has its lists, and one client can have a view for each name that it gives itself.
+        self._found: dict[str, FoundTool] = {}
+        self._found_in: WeakKeyDictionary[ListView, dict[str, FoundTool]] = WeakKeyDictionary()
+        self._found_count = 0
         self._by_prefix = {
             one.claim.qualified("x").partition(BETWEEN)[0]: one for one in servers.values()
         }
@@ -654,13 +659,13 @@ class Generation:
         Nearly all calls name a tool that was called before: what was found in a list of all callers
         is kept for as long as the list is the same: for one view, which does not change.
         """
-        key = name, view
-        found = self._found.get(key)
+        kept = self._found_for(view)
+        found = kept.get(name)
         if found is not None:
             listings = found.server.listings(caller)
             if listings is found.listings and listings.tools.content is found.listed:
                 return found
-            self._found.clear()
+            self._forget_found()
         server = self.server_for("tools", name, caller, view)
         listings = server.listings(caller)
         listed = listings.tools.content
@@ -670,10 +675,24 @@ class Generation:
             return None
         found = FoundTool(server, listings, listed, named.own, listed.param_headers(named.name))
         if server.is_common:
-            if len(self._found) >= MAX_FOUND:
-                self._found.clear()
-            self._found[key] = found
+            if self._found_count >= MAX_FOUND:
+                self._forget_found()
+            self._found_count += 1
+            self._found_for(view)[name] = found
         return found
+
+    def _found_for(self, view: ListView | None) -> "dict[str, FoundTool]":
+        if view is None:
+            return self._found
+        found = self._found_in.get(view)
+        if found is None:
+            found = self._found_in[view] = {}
+        return found
+
+    def _forget_found(self) -> None:
+        self._found.clear()
+        self._found_in.clear()
+        self._found_count = 0
 
     def listed_param_headers(
         self, name: str, caller: str, view: "ListView | None" = None

@@ -10,7 +10,7 @@ import select
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol, cast
 
 import httptools
@@ -360,6 +360,8 @@ class ClientResponse(Struct, eq=False, weakref=True):
     _paused: bool = False
     _waiter: asyncio.Future[None] | None = None
     _linger_timer: asyncio.TimerHandle | None = None
+    # Sends the request on a new connection, if it was not sent on this one.
+    send_anew: "Callable[[], Coroutine[Any, Any, ClientResponse]] | None" = None
 
     def __repr__(self) -> str:
         return f"ClientResponse({self.status or 'none yet'})"
@@ -457,8 +459,8 @@ class ClientResponse(Struct, eq=False, weakref=True):
     # ------------------------------------------------------------ reading
 
     async def started(self) -> "ClientResponse":
-        """Wait for its headers, and return it. Raises the reason if there are none; a cancellation
-        closes the connection."""
+        """Wait for its headers, and return it, or the one from a new connection. Raises the reason
+        if there are none; a cancellation closes the connection."""
         try:
             while not self.status and not self._over:
                 # As `_wait`, without a coroutine of its own: each request waits here.
@@ -470,6 +472,8 @@ class ClientResponse(Struct, eq=False, weakref=True):
             raise
         if not self.status:
             self.close()
+            if self.send_anew is not None:
+                return await self.send_anew()
             lost = self._error or ConnectionLost("the server closed the connection")
             error = type(lost)(f"{self.where}: {lost}")
             if isinstance(error, ConnectionLost) and isinstance(lost, ConnectionLost):
@@ -605,7 +609,7 @@ class HttpPool:
         self._reaper_timer: asyncio.TimerHandle | None = None
         self._closed = False
         # Requests that are written at the end of this iteration of the loop.
-        self._held: list[tuple[ClientConnection, bytes, ClientResponse]] = []
+        self._held: list[tuple[ClientConnection, RequestTarget, bytes, ClientResponse]] = []
 
     def __repr__(self) -> str:
         return f"HttpPool({len(self._all)} connections, {self.idle} idle)"
@@ -646,7 +650,7 @@ class HttpPool:
         if waits:
             if not self._held:
                 connection.loop.call_soon(self._write_held)
-            self._held.append((connection, request, response))
+            self._held.append((connection, target, request, response))
         else:
             connection.send(request, response)
         return response.started()
@@ -676,10 +680,10 @@ class HttpPool:
         return bool(self._held) or in_flight >= TOGETHER
 
     def _write_held(self) -> None:
-        """Write the requests that wait: on another connection if that of one has ended meanwhile,
-        since nothing of it has been sent."""
+        """Write the requests that wait: on another connection, or a new one, if that of one has
+        ended, since nothing of it has been sent."""
         held, self._held = self._held, []
-        for connection, request, response in held:
+        for connection, target, request, response in held:
             if response.is_closed:
                 continue
             if connection.lost is not None or connection.has_input(0):
@@ -689,6 +693,8 @@ class HttpPool:
                 connection.abort(lost)
                 other = self._take(connection.origin)
                 if other is None:
+                    if not self._closed:
+                        response.send_anew = partial(self._send_new, target, request)
                     response.fail(lost)
                     continue
                 response.connection = connection = other

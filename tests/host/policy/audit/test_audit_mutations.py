@@ -203,7 +203,7 @@ CUTS: dict[str, Cut] = {
     ),
     "lost events are said": Cut(
         FILE,
-        '            self._add(members({"event": DROPPED, "count": count}), time_ns)\n',
+        '            self._add_note(members({"event": DROPPED, "count": count}), time_ns)\n',
         "",
         LOG,
         "full_disk",

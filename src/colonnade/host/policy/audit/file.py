@@ -117,7 +117,7 @@ class AuditFile:
         # The last line that is written, and the number of the last one that is on the disk.
         self._written = (0, "")
         self.synced: int = 0
-        # Lines without their newlines, and how many of them say what was lost.
+        # Lines without their newlines, and how many of them are no events.
         self._waiting: list[bytes] = []
         self._notes = 0
         # Bytes until the next part, with the waiting lines; none without an open file.
@@ -151,10 +151,11 @@ class AuditFile:
     def _say_dropped(self, time_ns: int) -> None:
         if self.dropped > self._said and self._descriptor is not None:
             count, self._said = self.dropped - self._said, self.dropped
-            self._notes += 1
-            self._add(members({"event": DROPPED, "count": count}), time_ns)
+            self._add_note(members({"event": DROPPED, "count": count}), time_ns)
 
-    def _add(self, body: bytes, time_ns: int) -> None:
+    def _add_note(self, body: bytes, time_ns: int) -> None:
+        """Add a line that is no event, so that it is not counted if it is lost."""
+        self._notes += 1
         line = self.chain.line(body, time_ns)
         self._waiting.append(line)
         self._left -= len(line) + 1
@@ -176,9 +177,10 @@ class AuditFile:
         self._size += len(data)
         self._written = (self.chain.seq, self.chain.digest)
         self._waiting.clear()
+        self._notes = 0
         if self._said:
             self.dropped -= self._said
-            self._said = self._notes = 0
+            self._said = 0
         if self._is_reported:
             self._is_reported = False
             log.warning("the audit log in %s is written again", self._folder)
@@ -311,7 +313,7 @@ class AuditFile:
         if self._process != os.getpid() or self._descriptor is None:
             return None
         self._say_dropped(self._clock())
-        self._add(members({"event": CLOSED}), self._clock())
+        self._add_note(members({"event": CLOSED}), self._clock())
         self._flush()
         last = self.last_written
         self._end_part()
