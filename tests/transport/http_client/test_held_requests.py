@@ -115,6 +115,25 @@ async def test_requests_whose_connections_have_all_ended_are_written_on_new_ones
 
 
 @live
+async def test_a_pool_that_is_closed_opens_no_new_connection_for_a_request_that_waited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = HttpPool()
+    _ = Connected(pool, has_ended=True)
+
+    async def connect(_: RequestTarget) -> ClientConnection:
+        raise AssertionError("the pool is closed")
+
+    monkeypatch.setattr(pool, "_connect", connect)
+    waiting = send(pool, b"late")
+    await asyncio.sleep(0)
+    await pool.close()
+    with pytest.raises(ConnectionLost, match="client was closed before the request was") as lost:
+        waiting.send(None)
+    assert lost.value.not_sent
+
+
+@live
 async def test_a_request_of_a_pool_that_is_closed_before_it_is_written_was_not_sent() -> None:
     pool = HttpPool()
     connected = Connected(pool)

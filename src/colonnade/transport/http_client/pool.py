@@ -657,6 +657,10 @@ class HttpPool:
 
     async def _send_new(self, target: RequestTarget, request: bytes) -> ClientResponse:
         """Send a request on a new connection."""
+        if self._closed:  # since it was to be written on another one
+            lost = ConnectionLost("the client was closed before the request was sent")
+            lost.not_sent = True
+            raise lost
         connection = await self._connect(target)
         response = ClientResponse(self, connection, target.authority)
         connection.send(request, response)
