@@ -51,7 +51,7 @@ CUTS: dict[str, Cut] = {
     ),
     "server of a state": Cut(
         BRIDGE,
-        "if self._expected is not None and self._expected != server:",
+        "if self.before is not None and self.before.server != server:",
         "if False:",
         HELD,
         "has_its_name_now",

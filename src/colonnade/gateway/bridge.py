@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from colonnade.auth.seal import RequestStateStorage
@@ -85,31 +85,26 @@ HOLDER_AWAY = (
 HELD_KEY = "held call"
 
 
-class ForwardedInput:
-    """The caller of a forwarded request, as the host's sessions see it: the server that an earlier
-    round came from, if there was one, and the one that requires input now."""
+class ForwardedInput(Struct, eq=False):
+    """The caller of a forwarded request, as the host's sessions see it: the round before, if there
+    was one, and the server that requires input now. `in_results` is whether `input_required`
+    results are handed back."""
 
-    def __init__(
-        self,
-        in_results: bool,
-        before: GatewayState | None = None,
-        tasks: TaskRelay | None = None,
-    ) -> None:
-        # Whether `input_required` results are handed back.
-        self.in_results: bool = in_results
-        self._expected = before.server if before is not None else None
-        self.tasks: TaskRelay | None = tasks
-        self.server: str = ""
-        self.answered: dict[str, Raw] = {}
-        # Input requests whose responses a person sees first: of the round before, and of this one.
-        self.under_review: Mapping[str, t.AnyInputRequest] = (
-            before.under_review if before is not None else {}
-        )
-        self.reviewed_next: dict[str, t.AnyInputRequest] = {}
+    in_results: bool
+    before: GatewayState | None = None
+    tasks: TaskRelay | None = None
+    server: str = ""
+    answered: dict[str, Raw] = {}
+    reviewed_next: dict[str, t.AnyInputRequest] = {}
+
+    @property
+    def under_review(self) -> Mapping[str, t.AnyInputRequest]:
+        """The input requests of the round before whose responses a person sees first."""
+        return self.before.under_review if self.before is not None else {}
 
     def check_server(self, server: str) -> None:
         """Refuse to send the state of one server to another, which has its name now."""
-        if self._expected is not None and self._expected != server:
+        if self.before is not None and self.before.server != server:
             raise invalid_request_state()
 
     def relayed(self, server: str, answered: Mapping[str, Raw]) -> None:

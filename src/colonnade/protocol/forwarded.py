@@ -237,7 +237,7 @@ class ResultOrigin(Struct):
         ):
             passed = _pass_on(encoder, result, self)
             if passed is not None:
-                return encode_members(raw_id, passed)
+                return encode_members(raw_id, passed, len(self.raw))
         if isinstance(result, RelayedToolResult):
             result = result.plain
         if self.is_private and isinstance(result, t.CacheableResult):

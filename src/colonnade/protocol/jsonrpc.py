@@ -609,10 +609,12 @@ def encode_result(raw_id: bytes, result: bytes) -> bytes:
     return line(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (raw_id, result))
 
 
-def encode_members(raw_id: bytes, members: dict[str, Any]) -> bytes:
+def encode_members(raw_id: bytes, members: dict[str, Any], size: int | None = None) -> bytes:
     """The same for a result that is given by its members, without a copy of it in between: each is
-    raw, or an object."""
-    if max(map(len, members.values()), default=0) <= LARGE_MEMBER:
+    raw, or an object. None of them is larger than `size`, if that is known."""
+    if size is None:
+        size = max(map(len, members.values()), default=0)
+    if size <= LARGE_MEMBER:
         return line(_encode({"jsonrpc": "2.0", "id": Raw(raw_id), "result": members}))
     parts: list[bytes | Raw] = [b'{"jsonrpc":"2.0","id":%b,"result":' % raw_id]
     before = b"{"

@@ -251,6 +251,9 @@ TRANSITIONS: Final[dict[SessionState, dict[SessionEvent, SessionState]]] = {
 }
 
 
+_REFUSES_CALLS: Final = (_S.RETIRED, _S.CLOSED)
+
+
 # ---------------------------------------------------------------- transport
 
 
@@ -682,7 +685,7 @@ class HostedSession:
     @property
     def accepts_calls(self) -> bool:
         """Whether a new call may use it."""
-        return self.state not in (SessionState.RETIRED, SessionState.CLOSED) and not self.is_lost
+        return self.state not in _REFUSES_CALLS and not self.is_lost
 
     @property
     def is_unsettled(self) -> bool:
