@@ -361,7 +361,11 @@ class HttpConversation:
     async def _wait(self, call: PendingRequest, data: bytes, lines: HeaderLines) -> Raw:
         try:
             with call:
-                await self._post(call, data, lines)
+                response = await self._endpoint.post(lines, data)
+                if not self._receive_whole(call, response):
+                    if 300 <= response.status < 400:
+                        response = await self._endpoint.follow_post(response, lines, data)
+                    await self._receive(call, response)
         except TimeoutError:
             if call.outcome is None:
                 words = f"{self._where}: no answer to {call.method} within {call.timeout_s:g} s"
@@ -512,32 +516,49 @@ class HttpConversation:
 
     # ------------------------------------------------------------ POST
 
-    async def _post(self, call: PendingRequest, data: bytes, lines: HeaderLines) -> None:
-        response = await self._endpoint.post(lines, data)
-        if 300 <= response.status < 400:
-            response = await self._endpoint.follow_post(response, lines, data)
+    async def _receive(self, call: PendingRequest, response: ClientResponse) -> None:
+        """Receive the response to a request: a body, an event stream or a refusal."""
         try:
             if response.status != rules.OK:
                 await self._handle_refusal(call, response)
+            elif response.media == EVENTS_TYPE:
+                self._check_headers(call, response)
+                await self._stream(call, response)
+                return
             else:
-                if call.method == HANDSHAKE_METHOD:
-                    self._session = rules.assigned_session(response.header(SESSION_HEADER))
-                self._endpoint.check_plain(response)
-                media = response.media
-                if media == EVENTS_TYPE:
-                    await self._stream(call, response)
-                    return
-                body = await response.read_all(MAX_BODY_BYTES)
-                if media == JSON_TYPE:
-                    self._handle_body(call, body)
-                if call.outcome is None:
-                    raise self._endpoint.refusal(call.method, response, body)
+                self._check_headers(call, response)
+                self._take_body(call, response, await response.read_all(MAX_BODY_BYTES))
             if isinstance(call.outcome, ColonnadeError):
-                call.outcome.status = (
-                    response.status
-                )  # by which the probe knows the era of a server (D13)
+                # By which the probe knows the era of a server (D13).
+                call.outcome.status = response.status
         finally:
             response.close()
+
+    def _receive_whole(self, call: PendingRequest, response: ClientResponse) -> bool:
+        """The same without waiting, for a result whose body has come with its headers, as nearly
+        all do; False if it has not."""
+        body = response.whole
+        if body is None or response.status != rules.OK or response.media == EVENTS_TYPE:
+            return False
+        try:
+            self._check_headers(call, response)
+            self._take_body(call, response, body)
+        finally:
+            response.close()
+        if isinstance(call.outcome, ColonnadeError):
+            call.outcome.status = response.status
+        return True
+
+    def _check_headers(self, call: PendingRequest, response: ClientResponse) -> None:
+        if call.method == HANDSHAKE_METHOD:
+            self._session = rules.assigned_session(response.header(SESSION_HEADER))
+        self._endpoint.check_plain(response)
+
+    def _take_body(self, call: PendingRequest, response: ClientResponse, body: bytes) -> None:
+        if response.media == JSON_TYPE:
+            self._handle_body(call, body)
+        if call.outcome is None:
+            raise self._endpoint.refusal(call.method, response, body)
 
     async def _handle_refusal(self, call: PendingRequest, response: ClientResponse) -> None:
         if self._is_session_lost(response):

@@ -501,11 +501,16 @@ class ClientResponse(Struct, eq=False, weakref=True):
             raise type(self._error)(f"{self.where}: the response was cut off: {self._error}")
         return b""
 
+    @property
+    def whole(self) -> bytes | None:
+        """The body, if it has come with the headers, in one piece; else None."""
+        if self._over and len(self._pieces) == 1 and self._error is None:
+            return self._pieces[0]
+        return None
+
     async def read_all(self, limit: int) -> bytes:
         """The whole body. Raises `RemoteProtocolError` if it is larger than a limit, before it is
         read if possible."""
-        if self._over and len(self._pieces) == 1 and self._size <= limit and self._error is None:
-            return self._pieces.pop()  # as a small one that came with its head
         pieces: list[bytes] = []
         size = int(self.headers.get("content-length", "0"))
         if size <= limit:
