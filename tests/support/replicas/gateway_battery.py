@@ -49,6 +49,8 @@ HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-11-25")
 NEWEST = "2026-07-28"
 # Far more than any call may take: one that takes longer hangs.
 TIMEOUT_S = 40.0
+# What every client says in a form.
+FORM: dict[str, Any] = {"value": "yes"}
 WAIT_S = 60.0
 STOPPED_S = 8.0
 AWAY_S = 8.0
@@ -193,7 +195,7 @@ class GatewayBattery:
         url = self.gateways.relay.url + "/mcp"
         tools = ("plain", "steps", "ask")
         caller = f"{revision}/{number}"
-        options: dict[str, Any] = {"on_elicit": lambda _: {"value": "yes"}, "timeout_s": TIMEOUT_S}
+        options: dict[str, Any] = {"on_elicit": lambda _: FORM, "timeout_s": TIMEOUT_S}
         while not self.ending:
             try:
                 async with connect(url, revision=revision, **options) as client:
@@ -382,7 +384,8 @@ class GatewayBattery:
     async def _late(self, url: str) -> None:
         """A call that the stopped process gets, and reads when it is continued."""
         with contextlib.suppress(ColonnadeError):  # the session; calls are counted
-            async with connect(url, revision=NEWEST, on_elicit=lambda _: {}) as client:
+            # Without authentication the clients of 2026-07-28 are one caller: it may get their forms.
+            async with connect(url, revision=NEWEST, on_elicit=lambda _: FORM) as client:
                 await self.call(client, f"{NEWEST}/late", "plain")
 
     def _is_used(self, child: int, since: float) -> bool:

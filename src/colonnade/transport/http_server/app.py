@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Raw
 
 from colonnade.errors import (
+    EFFECT_UNKNOWN,
     AuthError,
     ConnectionLost,
     Fault,
@@ -826,17 +827,18 @@ class HttpApp:
         await self._abort_all()
 
     async def _abort_all(self) -> None:
-        """Abort all requests; clients that are still connected get an error."""
+        """Abort all requests; clients that are still connected get an error, which says of those
+        that were handled that they may have had an effect."""
         words = "the server is shutting down; try again"
         self._sessions.close(words)
         for incoming in list(self._in_authentication):
             incoming.abort(words, respond=True)
         for incoming in self.reaper:
             if incoming.handled_here:
-                incoming.abort(words, respond=True)
+                incoming.abort(_ended_by_shutdown(incoming), respond=True)
         await _settled(self._running(), ENDING_S)  # streams of the sessions end by themselves
         for incoming in self.reaper:
-            incoming.abort(words, respond=True)
+            incoming.abort(_ended_by_shutdown(incoming), respond=True)
         await _settled(self._running(), ENDING_S)
 
     def _running(self) -> set[asyncio.Future[Any]]:
@@ -881,6 +883,13 @@ def _unverified(what: str, error: Exception) -> HttpError:
     place = f"{last.filename}:{last.lineno or 0}"
     log.error("the %s raised %s at %s", what, type(error).__name__, place)
     return overload("the credentials cannot be verified now; try again later")
+
+
+def _ended_by_shutdown(incoming: IncomingRequest) -> str:
+    """Why a request is aborted that has not ended when the time for that is over."""
+    if incoming.state is READING_BODY:
+        return "the server is shutting down"
+    return f"the server is shutting down and has ended the request; {EFFECT_UNKNOWN}"
 
 
 async def _settled(tasks: set[asyncio.Future[Any]], timeout_s: float) -> None:
