@@ -80,12 +80,10 @@ def no_approver(steps: "RequestSteps", decision: Decision) -> Refused:
 class RequestSteps:
     """The steps of one request in the audit log, if there is one."""
 
-    __slots__ = ("_audit", "consent", "decision", "id", "is_in_flight", "is_recorded", "request")
+    __slots__ = ("_audit", "consent", "decision", "id", "is_in_flight", "request")
 
     def __init__(self, audit: AuditSink | None, request: PolicyRequest) -> None:
         self._audit = audit
-        # Whether there is an audit log of it.
-        self.is_recorded: bool = audit is not None
         self.request: PolicyRequest = request
         # Until it has a result or an error.
         self.is_in_flight: bool = True
@@ -94,6 +92,11 @@ class RequestSteps:
         self.consent: Consent | None = None
         # In the audit log; empty without one.
         self.id: str = audit.proposed(request) if audit is not None else ""
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether there is an audit log of it."""
+        return self._audit is not None
 
     def decided(self, decision: Decision) -> None:
         """The rules have decided."""

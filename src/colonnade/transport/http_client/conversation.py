@@ -522,11 +522,11 @@ class HttpConversation:
             if response.status != rules.OK:
                 await self._handle_refusal(call, response)
             elif response.media == EVENTS_TYPE:
-                self._check_headers(call, response)
+                self._read_headers(call, response)
                 await self._stream(call, response)
                 return
             else:
-                self._check_headers(call, response)
+                self._read_headers(call, response)
                 self._take_body(call, response, await response.read_all(MAX_BODY_BYTES))
             if isinstance(call.outcome, ColonnadeError):
                 # By which the probe knows the era of a server (D13).
@@ -541,7 +541,7 @@ class HttpConversation:
         if body is None or response.status != rules.OK or response.media == EVENTS_TYPE:
             return False
         try:
-            self._check_headers(call, response)
+            self._read_headers(call, response)
             self._take_body(call, response, body)
         finally:
             response.close()
@@ -549,7 +549,7 @@ class HttpConversation:
             call.outcome.status = response.status
         return True
 
-    def _check_headers(self, call: PendingRequest, response: ClientResponse) -> None:
+    def _read_headers(self, call: PendingRequest, response: ClientResponse) -> None:
         if call.method == HANDSHAKE_METHOD:
             self._session = rules.assigned_session(response.header(SESSION_HEADER))
         self._endpoint.check_plain(response)
