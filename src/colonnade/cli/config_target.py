@@ -63,9 +63,7 @@ def ask_trust(question: TrustRequest) -> bool:
         return False
     why = "has changed since it was trusted" if question.changed else "is not trusted yet"
     terminal.note(f"{clean(question.file)} {why}. It does this:\n{describe_request(question)}")
-    terminal.note(f"{terminal.emphasis(WARNING)}\nTrust it? [y/N] ")
-    answer = sys.stdin.readline().strip().lower()
-    return answer in ("y", "yes")
+    return terminal.confirm(f"{terminal.emphasis(WARNING)}\nTrust it? [y/N] ")
 
 
 class TrustPrompt:

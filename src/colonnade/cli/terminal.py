@@ -216,6 +216,13 @@ class Terminal:
             self._typed = b""
         return line
 
+    def confirm(self, prompt: str) -> bool:
+        """Ask a yes-or-no question, and wait for the answer. What was typed before the question was
+        shown is dropped: it approves nothing. Call it outside of an event loop."""
+        self.drop_typed()
+        self.note(prompt)
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
     def forget_typed(self) -> None:
         """Drop the part of a line that was read so far."""
         self._typed = b""

@@ -94,6 +94,17 @@ def test_a_person_sees_what_a_file_wants_and_says_so(tmp_path: Path) -> None:
         at.until("has changed since it was trusted")
 
 
+def test_a_yes_that_was_typed_before_the_question_is_no_answer(tmp_path: Path) -> None:
+    (tmp_path / ".mcp.json").write_text(SERVERS)
+    given: Any = home(tmp_path)
+    with PseudoTerminal(tmp_path, "config", "trust", ".mcp.json", **given) as at:
+        at.type("y\n")
+        at.until("y\n")  # its echo: the terminal has it
+        at.answer("Trust it? [y/N]", "n")
+        code, shown = at.end()
+    assert (code, "is trusted until it changes" in shown) == (1, False)
+
+
 def test_a_script_says_yes_and_forgets(tmp_path: Path) -> None:
     (tmp_path / ".mcp.json").write_text(SERVERS)
 

@@ -220,6 +220,8 @@ def test_a_dangerous_command_is_asked_about_until_it_is_authorized_or_changes(
     home = configure(folder, DANGEROUS)
     arguments = ("gateway", "colonnade.toml", "--port", "0")
     with PseudoTerminal(folder, *arguments, **home) as terminal:
+        terminal.type("y\n")
+        terminal.until("y\n")  # its echo; it was typed before the question, and is no answer
         shown = terminal.answer("[y/N] ", "n")
         assert "starts: /bin/sh -c 'exec sudo rm -rf /srv/x'" in shown
         assert "! raises privileges (sudo)" in shown

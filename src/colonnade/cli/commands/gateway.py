@@ -8,7 +8,6 @@ import contextlib
 import logging
 import os
 import shlex
-import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -351,8 +350,9 @@ def _is_authorized(entry: "ServerEntry", terminal: "Terminal") -> bool:
         return False
     terminal.note(f"server {clean(entry.key)} starts: {entry.shown}\n")
     terminal.note("".join(f"  ! {danger}\n" for danger in entry.dangers))
-    terminal.note("Every client of the gateway can use it. Start it when it is needed? [y/N] ")
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    if not terminal.confirm(
+        "Every client of the gateway can use it. Start it when it is needed? [y/N] "
+    ):
         return False
     remember(name, entry.command_digest)
     return True

@@ -7,7 +7,6 @@ hidden characters as escapes.
 
 import asyncio
 import logging
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -368,6 +367,4 @@ async def _confirmed(terminal: Terminal, question: str) -> bool:
     if not terminal.can_ask:
         hint = "see colonnade pins diff, then use --yes"
         raise CliError("there is no terminal to ask in", FAILED, hint=hint)
-    terminal.note(question)
-    typed = await asyncio.to_thread(sys.stdin.readline)
-    return typed.strip().lower() in ("y", "yes")
+    return await asyncio.to_thread(terminal.confirm, question)
