@@ -1,8 +1,8 @@
 """Edit the configuration file of another program: read it, back it up, replace it atomically.
 
 Rules: a reader of the file sees the old content or the new one, never a part. Symbolic links are
-followed, permissions kept; a new file is readable by its owner only. A file that changed since it
-was read is not written.
+followed, those of a project's file only within the project; permissions are kept, and a new file is
+readable by its owner only. A file that changed since it was read is not written.
 """
 
 import contextlib
@@ -28,11 +28,21 @@ OWNER_ONLY: Final = 0o600
 
 
 class ConfigFileEditor:
-    """One file, as it was when it was read."""
+    """One file, as it was when it was read. With `project`, the folder of a project, the file must
+    be in it: raises `CliError` for one that a symbolic link puts elsewhere."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, project: str = "") -> None:
         self.shown: str = clean(path)
         self._path = os.path.realpath(path)
+        if project and not is_below(self._path, os.path.realpath(project)):
+            # The author of a project made the link; the user did not name the file it leads to.
+            real = clean(self._path)
+            raise CliError(
+                f"{self.shown} is a symbolic link out of this project, to {real}; nothing was "
+                "read or written",
+                FAILED,
+                hint=f"if that is the file you mean, use --file {clean(quote(self._path))}",
+            )
         self._seen: os.stat_result | None = None
 
     def read(self) -> str | None:
@@ -142,6 +152,14 @@ class ConfigFileEditor:
 
     def _error(self, what: str, error: OSError) -> CliError:
         return CliError(f"{self.shown} {what}: {error.strerror or error}", FAILED)
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path is in a folder, or in one below; both are absolute, without links."""
+    try:
+        return path != folder and os.path.commonpath((path, folder)) == folder
+    except ValueError:  # on another drive
+        return False
 
 
 def _identity(seen: os.stat_result | None) -> tuple[int, int, int] | None:

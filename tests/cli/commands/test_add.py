@@ -255,6 +255,34 @@ def test_a_link_is_followed_and_stays_one(place: Path) -> None:
     assert real.read_text() == "{}"
 
 
+@pytest.mark.parametrize("linked", ["file", "folder", "new file"])
+def test_no_link_leads_out_of_a_project(place: Path, linked: str) -> None:
+    outside = place.parent / "outside"
+    outside.mkdir()
+    real = outside / "mcp.json"
+    if linked != "new file":
+        real.write_text('{"mcpServers": {"git": {"command": "uvx"}}}')
+    if linked == "folder":
+        (place / ".cursor").symlink_to(outside)
+    else:
+        (place / ".cursor").mkdir()
+        (place / ".cursor/mcp.json").symlink_to(real)
+    before = {file.name: file.read_bytes() for file in outside.iterdir()}
+    for typed in ("add server.py --to cursor", "remove git --from cursor"):
+        code, out, err = shown(place, f"colonnade {typed} --project --write")
+        assert (code, out) == (1, "")
+        assert ".cursor/mcp.json is a symbolic link out of this project, to " in err
+        assert "use --file " in err
+    assert {file.name: file.read_bytes() for file in outside.iterdir()} == before
+
+
+def test_a_link_within_a_project_is_followed(place: Path) -> None:
+    (place / "shared").mkdir()
+    (place / ".cursor").symlink_to(place / "shared")
+    assert shown(place, "colonnade add server.py --to cursor --project --write")[0] == 0
+    assert "weather" in json.loads((place / "shared/mcp.json").read_text())["mcpServers"]
+
+
 def test_a_value_of_the_environment_is_in_the_file_only_where_it_must_be(place: Path) -> None:
     for client in FORMATS:
         typed = f"colonnade add server.py --to {client} --env API_KEY --write"

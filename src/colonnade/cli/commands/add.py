@@ -225,7 +225,7 @@ def add_target(options: AddOptions) -> int:
     server, name = _server(options, dialect)
     name = _check_name(options.name) if options.name else _safe_name(name)
     where = _file_path(dialect, options.file, project=options.project)
-    file = ConfigFileEditor(where)
+    file = ConfigFileEditor(where, project=os.getcwd() if options.project else "")
     for warning in _secret_warnings(options, dialect, server):
         reporter.info(warning)
     if options.write:
@@ -303,7 +303,7 @@ def remove_name(name: str, client: str, file: str, *, project: bool, write: bool
     """Print which file has an entry, or remove it; return the exit code."""
     dialect, reporter = FORMATS[client], Reporter()
     where = _file_path(dialect, file, project=project)
-    place = ConfigFileEditor(where)
+    place = ConfigFileEditor(where, project=os.getcwd() if project else "")
     text = place.read()
     if text is None:
         raise CliError(f"there is no file {place.shown}, and so no server {clean(name)}")
