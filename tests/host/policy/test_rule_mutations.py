@@ -85,20 +85,24 @@ CUTS: dict[str, Cut] = {
     ),
     "NUL": Cut(
         "host/policy/rules/patterns.py",
-        'text.partition("\\0")[0]',
-        "text",
+        'invisible.sub("", text.partition("\\0")[0])',
+        'invisible.sub("", text)',
         PATTERNS,
         "may_read_it",
     ),
     "compatibility characters": Cut(
         "host/policy/rules/patterns.py",
-        'text = unicodedata.normalize("NFKC", ',
-        "text = (",
+        'text = unicodedata.normalize("NFKC", text)',
+        "pass",
         PATTERNS,
         "may_read_it",
     ),
     "invisible characters": Cut(
-        "host/policy/rules/patterns.py", 'not in ("Cf", "Cc")', "not in ()", PATTERNS, "may_read_it"
+        "host/policy/rules/patterns.py",
+        'invisible.sub("", text.partition("\\0")[0])',
+        'text.partition("\\0")[0]',
+        PATTERNS,
+        "hides_a_word",
     ),
     "backslashes": Cut(
         "host/policy/rules/patterns.py",

@@ -19,6 +19,7 @@ from colonnade.host.policy.rules.patterns import (
     normalized,
     normalized_pattern,
 )
+from colonnade.text import has_hidden
 
 # ---------------------------------------------------------------- globs
 
@@ -165,6 +166,29 @@ def test_a_pattern_that_cannot_be_used_is_refused(pattern: str) -> None:
 )
 def test_a_path_is_read_as_a_program_may_read_it(text: str, read: str) -> None:
     assert normalized(text) == read
+
+
+def invisible_characters() -> list[str]:
+    """Every one of the first plane, of the tags and of the marks of `normalized_pattern`, and some
+    of the others."""
+    codes = [*range(0x10000), *range(0x10000, 0x110000, 97), *range(0xE0000, 0xE1000)]
+    codes += range(0xF0000, 0xF0200)
+    return [one for one in map(chr, codes) if has_hidden(one) or one in "\t\n\r"]
+
+
+def test_no_invisible_character_hides_a_word_from_a_pattern() -> None:
+    pattern = TextPattern("*rm -rf*", crosses=True)
+    hiding = [
+        hex(ord(one))
+        for one in invisible_characters()
+        # A program reads no further than a NUL, which is judged by another test.
+        if one != "\0" and pattern.readings(f"sudo r{one}m -rf /") == 0
+    ]
+    assert hiding == []
+
+
+def test_an_accent_behind_an_invisible_character_belongs_to_its_letter() -> None:
+    assert normalized("/caf\u0065\u034f\u0301") == "/café"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from colonnade.errors import InvalidArgument
+from colonnade.text import INVISIBLE
 
 # Names, paths and URLs are shorter; a list of names belongs into several patterns.
 MAX_PATTERN_CHARACTERS = 500
@@ -39,6 +40,9 @@ _LITERAL = re.compile(r"[*?\[]")
 # pattern. No step of `normalized` changes characters for private use.
 _MARK = 0xF0000
 _MARKS = "\U000f0000-\U000ffffd"
+# Servers may drop invisible characters, so a reading is without them.
+_INVISIBLE = re.compile(f"[{INVISIBLE}\t\n\r]+")
+_INVISIBLE_BUT_MARKS = re.compile(f"(?:(?![{_MARKS}])[{INVISIBLE}\t\n\r])+")
 _WILDCARD = re.compile(rf"\*+|\?|\[!?.[^]]*\]|[{_MARKS}]", re.DOTALL)
 _SCHEME = re.compile(rf"([A-Za-z{_MARKS}][A-Za-z0-9+.{_MARKS}-]*:/)/+([^/]*)(.*)", re.DOTALL)
 # A wildcard folder that is left again: what it stands for is not known.
@@ -209,12 +213,13 @@ def _character_class(pattern: str, at: int) -> tuple[CharacterClass, int]:
 # ---------------------------------------------------------------- readings
 
 
-def normalized(text: str) -> str:
+def normalized(text: str, invisible: re.Pattern[str] = _INVISIBLE) -> str:
     """A path or URI as a program may read it: percent-decoded, `\\` as `/`, without `.`, `..`,
     repeated and trailing separators, without invisible characters, and up to a NUL."""
     text = _decoded(text)
-    text = unicodedata.normalize("NFKC", text.partition("\0")[0])
-    text = "".join(one for one in text if unicodedata.category(one) not in ("Cf", "Cc"))
+    # Before the composition: an invisible character between a letter and its accent prevents it.
+    text = invisible.sub("", text.partition("\0")[0])
+    text = unicodedata.normalize("NFKC", text)
     text = text.replace("\\", "/").strip()
     head = ""
     url = _SCHEME.fullmatch(text)
@@ -250,7 +255,7 @@ def normalized_pattern(pattern: str) -> str:
     decoded = _decoded(marked).replace("\\", "/")
     if "\0" in decoded or _LEFT_AGAIN.search(decoded):
         return composed
-    normal = normalized(marked)
+    normal = normalized(marked, _INVISIBLE_BUT_MARKS)
     begins_anywhere = pattern.startswith("*")
     if begins_anywhere and all(one in "/." or ord(one) >= _MARK for one in normal):
         return composed
