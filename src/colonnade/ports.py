@@ -653,7 +653,8 @@ Verify: TypeAlias = Callable[["Headers"], Awaitable[str | Caller]]
 
 class EndpointRequest(Struct, frozen=True):
     """An HTTP request for an endpoint of an authorization server: `path` is below the mount point,
-    `query` is encoded, `client` is the address that the connection comes from, if known."""
+    `query` is encoded, `client` is the address of the client, if known. `proxies_known` is whether
+    the proxy servers in front are known: without them it may be the address of one."""
 
     method: str
     path: str
@@ -661,6 +662,7 @@ class EndpointRequest(Struct, frozen=True):
     headers: "Headers"
     body: bytes = b""
     client: str = ""
+    proxies_known: bool = False
 
 
 class EndpointResponse(Struct, frozen=True):

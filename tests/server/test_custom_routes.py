@@ -155,6 +155,17 @@ async def test_the_response_of_a_web_framework_is_taken_as_it_is() -> None:
 
 
 @live
+async def test_the_client_of_a_route_is_the_one_behind_a_trusted_proxy_server() -> None:
+    for trusted, client in ((["127.0.0.0/8"], "8.8.8.8"), (["10.0.0.0/8"], "127.0.0.1")):
+        async with up(trusted_proxies=trusted) as caller:
+            answer = await get(caller, "/items/note/7", x_one="1", x_forwarded_for="8.8.8.8")
+            assert answer.json[3] == client
+            # The head of this request is known by now; another client is behind it.
+            answer = await get(caller, "/items/note/7", x_one="1", x_forwarded_for="1.1.1.1")
+            assert answer.json[3] == (client if client == "127.0.0.1" else "1.1.1.1")
+
+
+@live
 async def test_other_methods_are_refused_and_head_is_get_without_a_body() -> None:
     async with up() as caller:
         answer = await caller.request("POST", b"{}", path="/version")

@@ -81,6 +81,7 @@ class AppOptions(TypedDict, total=False):
     limits: "Limits"
     stateless: bool
     access_log: bool
+    trusted_proxies: Iterable[str]
 
 
 class AsgiOptions(AppOptions, total=False):

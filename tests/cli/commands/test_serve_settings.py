@@ -156,10 +156,17 @@ def test_what_asgi_made_around_another_application_is_served_by_its_name(tmp_pat
         process.signal(signal.SIGTERM)
         assert process.end() == 0
     done = command(
-        tmp_path, "serve", "server.py:app", "--path", "/x", "--limit", "max_body_bytes=1"
+        tmp_path,
+        *("serve", "server.py:app", "--path", "/x", "--limit", "max_body_bytes=1"),
+        *("--trusted-proxy", "10.0.0.0/8"),
     )
     assert done.returncode == 2
-    assert "leave out --path, --limit, and pass it to server.asgi(…) in the file" in done.stderr
+    assert (
+        "leave out --path, --trusted-proxy, --limit, and pass it to server.asgi(…) in the file"
+        in done.stderr
+    )
+    done = command(tmp_path, "serve", "server.py", "--trusted-proxy", "10.0.0.1/8")
+    assert (done.returncode, "such as '10.0.0.0/8'" in done.stderr) == (2, True)
     done = command(tmp_path, "serve", "server.py:pages")
     assert "wrap it: app = server.asgi(around=pages)" in done.stderr
 

@@ -50,7 +50,8 @@ Examples:
   colonnade gateway colonnade.toml --store sqlite:gateway.db     with keys in [gateway]
 
 COLONNADE_HOST, COLONNADE_PORT, COLONNADE_PATH, COLONNADE_ALLOW_HOST, COLONNADE_ALLOW_ORIGIN,
-COLONNADE_ACCESS_LOG, COLONNADE_LOG_LEVEL and COLONNADE_LOG_JSON set these options.
+COLONNADE_TRUSTED_PROXY, COLONNADE_ACCESS_LOG, COLONNADE_LOG_LEVEL and COLONNADE_LOG_JSON set these
+options.
 """
 )
 @click.argument("file", metavar="CONFIG", shell_complete=complete_file)

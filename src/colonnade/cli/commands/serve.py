@@ -51,8 +51,12 @@ T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 # The options of settings whose name differs, and the settings of the application, not of the port.
-_OPTIONS: Final = {"hosts": "--allow-host", "origins": "--allow-origin"}
-_APP_SETTINGS: Final = ("path", "stateless", "access_log")
+_OPTIONS: Final = {
+    "hosts": "--allow-host",
+    "origins": "--allow-origin",
+    "trusted_proxies": "--trusted-proxy",
+}
+_APP_SETTINGS: Final = ("path", "stateless", "access_log", "trusted_proxies")
 LOG_VARIABLES: Final = ("COLONNADE_LOG_LEVEL", "COLONNADE_LOG_JSON")
 
 
@@ -146,6 +150,14 @@ def listener_options(served: str, host: str) -> Callable[[Command], Command]:
             metavar="URL",
             help=f"Origin whose web pages may use the {served} (CORS). May be repeated.",
         ),
+        click.option(
+            "--trusted-proxy",
+            "trusted_proxies",
+            multiple=True,
+            metavar="NETWORK",
+            help="Proxy server in front, such as 10.0.0.0/8: its X-Forwarded-For names the client. "
+            "May be repeated.",
+        ),
         click.option("--access-log", is_flag=True, help="Log every request."),
     )
 
@@ -205,9 +217,9 @@ Examples:
 
 Every setting has an environment variable, which an option overrides: COLONNADE_HOST,
 COLONNADE_PORT, COLONNADE_PATH, COLONNADE_ALLOW_HOST, COLONNADE_ALLOW_ORIGIN, COLONNADE_STATELESS,
-COLONNADE_LIMIT, COLONNADE_ACCESS_LOG, COLONNADE_LOG_LEVEL, COLONNADE_LOG_JSON,
-COLONNADE_METRICS, COLONNADE_WORKERS, COLONNADE_NO_TASK_RUNNER, COLONNADE_SSL_CERTFILE,
-COLONNADE_SSL_KEYFILE.
+COLONNADE_TRUSTED_PROXY, COLONNADE_LIMIT, COLONNADE_ACCESS_LOG, COLONNADE_LOG_LEVEL,
+COLONNADE_LOG_JSON, COLONNADE_METRICS, COLONNADE_WORKERS, COLONNADE_NO_TASK_RUNNER,
+COLONNADE_SSL_CERTFILE, COLONNADE_SSL_KEYFILE.
 """
 )
 @TARGET
@@ -628,7 +640,7 @@ def _application(
 
     if isinstance(loaded, Server):
         return loaded.asgi(**settings.app, limits=settings.limits)
-    given = [f"--{name.replace('_', '-')}" for name in settings.app]
+    given = [_OPTIONS.get(name, f"--{name.replace('_', '-')}") for name in settings.app]
     given += ["--limit"] if settings.limited else []
     if given:
         raise CliError(

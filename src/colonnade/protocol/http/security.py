@@ -6,8 +6,8 @@ browser adds and no script can change, and the `Host` that still is the page's o
 checked on every request, whatever address is served, and there is no setting that disables it.
 
 Rules: no I/O, and no look at the body. Only what the request itself says counts: headers that
-proxies add (`Forwarded`, `X-Forwarded-Host`) are never read. Nothing here takes more than linear
-time, and what a client sends is remembered only within the limits below.
+proxies add (`Forwarded`, `X-Forwarded-Host`) are never read for a check. Nothing here takes more
+than linear time, and what a client sends is remembered only within the limits below.
 """
 
 import re

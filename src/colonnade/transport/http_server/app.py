@@ -38,6 +38,7 @@ from colonnade.ports import SERVER_PRINCIPAL, Caller, Guard, Service, Store, Ver
 from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import LISTEN, Exchange, Network, RequestFields
 from colonnade.protocol.http import rules
+from colonnade.protocol.http.client_address import TrustedProxies
 from colonnade.protocol.http.param_headers import check_params
 from colonnade.protocol.http.security import (
     CONTENT_TOO_LARGE,
@@ -173,6 +174,7 @@ class HttpApp:
         stateless: bool = False,
         routes: Callable[[], Sequence[Route]] = tuple,
         access_log: bool = False,
+        trusted_proxies: Iterable[str] = (),
     ) -> None:
         named, pages = name_list("hosts", hosts), name_list("origins", origins)
         # Whether host names were given, and not only origins.
@@ -202,6 +204,7 @@ class HttpApp:
         self._around = around
         self._verify = verify
         self._guard = guard
+        self._proxies = TrustedProxies.of(trusted_proxies)
         self.is_guarded: bool = guard is not None or verify is not None
         self._given_policy = policy
         self._peer_detector = PeerDetector(service.accepts)
@@ -255,6 +258,8 @@ class HttpApp:
         """Serve one request, or the lifespan."""
         kind = scope["type"]
         if kind == "http":
+            if self._proxies is not None:  # before anything reads the address
+                scope = self._proxies.with_client(scope)
             path = whole = scope["path"]
             root: str = scope.get("root_path", "")
             if root and path.startswith(root):
@@ -356,7 +361,8 @@ class HttpApp:
         async def serve(request: HttpRequestContext, scope: Scope) -> None:
             assert self._guard is not None
             try:
-                await respond_endpoint(request, self._guard, path, scope, send)
+                behind = self._proxies is not None
+                await respond_endpoint(request, self._guard, path, scope, send, behind)
             except Fault as fault:
                 await self._refuse(request, fault)
             except (ClientDisconnected, ConnectionLost):
@@ -872,7 +878,7 @@ def _own_headers(refused: Fault | AuthError | None) -> Pairs | None:
 
 
 def _address(client: Any) -> str:
-    """The address of the client in an ASGI scope; that of the proxy, if there is one."""
+    """The address of the client in an ASGI scope; that of a proxy server that is not trusted."""
     return str(client[0])[:64] if client else "an unknown address"
 
 

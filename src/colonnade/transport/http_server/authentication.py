@@ -69,10 +69,10 @@ async def respond_metadata(
 
 
 async def respond_endpoint(
-    incoming: IncomingRequest, guard: Guard, path: str, scope: Scope, send: Send
+    incoming: IncomingRequest, guard: Guard, path: str, scope: Scope, send: Send, behind: bool
 ) -> None:
-    """Respond to a request for an endpoint of the authorization server. Raises `HttpError` if its
-    body is too large, and what the guard raises."""
+    """Respond to a request for an endpoint of the authorization server; `behind` if its proxy
+    servers are known. Raises `HttpError` if its body is too large, and what the guard raises."""
     limits = incoming.limits
     if limits.max_body_bytes > MAX_ENDPOINT_BODY_BYTES:
         incoming.limits = replace(limits, max_body_bytes=MAX_ENDPOINT_BODY_BYTES)
@@ -81,7 +81,7 @@ async def respond_endpoint(
     query: str = scope.get("query_string", b"").decode("latin-1")
     client = scope.get("client")
     address = str(client[0]) if client else ""
-    request = EndpointRequest(method, path, query, incoming.headers, body, address)
+    request = EndpointRequest(method, path, query, incoming.headers, body, address, behind)
     response = await guard.respond(request)
     incoming.state = RESPONDING
     await send_endpoint_response(response, send)

@@ -75,7 +75,8 @@ class RouteHeaders(Mapping[str, str]):
 
 class HttpRequest:
     """One request for a route: `method`, `path`, `headers`, `query_params`, `path_params`, `client`
-    (the address of the connection), and the body by `await request.body()`, `.text()`, `.json()`.
+    (its address, behind `trusted_proxies`), and the body by `await request.body()`, `.text()`,
+    `.json()`.
     """
 
     def __init__(

@@ -308,7 +308,7 @@ class IncomingRequest:
         self.timing: RequestTiming | None = None
 
     def network_in(self, session_id: str) -> Network:
-        """How the client is connected: the client is the proxy, if there is one."""
+        """How the client is connected; a proxy server that is not trusted is the client."""
         scope = self.scope or {}
         address, port = scope.get("client") or ("", None)
         version = scope.get("http_version", "")

@@ -85,6 +85,7 @@ SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "path": ("PATH", str),
     "hosts": ("ALLOW_HOST", _words),
     "origins": ("ALLOW_ORIGIN", _words),
+    "trusted_proxies": ("TRUSTED_PROXY", _words),
     "stateless": ("STATELESS", read_flag),
     "access_log": ("ACCESS_LOG", read_flag),
     "log_level": ("LOG_LEVEL", read_level),

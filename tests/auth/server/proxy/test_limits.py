@@ -19,15 +19,17 @@ from colonnade.auth.server.proxy.authorize import MAX_STATE_CHARACTERS
 from colonnade.auth.server.proxy.grants import RETRY_S
 from colonnade.auth.server.proxy.proxy import OAuthProxy
 from colonnade.errors import ChannelError
+from colonnade.ports import SERVER_PRINCIPAL
 from colonnade.store.limits import OVERHEAD_BYTES, StoreLimits
 from colonnade.store.memory import MemoryStore
 from live import live
 
 
-async def register_from(setup: ProxySetup, address: str) -> HttpReply:
+async def register_from(setup: ProxySetup, address: str, **headers: str) -> HttpReply:
     """A registration by a client at an address."""
     body = json.dumps({"redirect_uris": [REDIRECT], "token_endpoint_auth_method": "none"}).encode()
     kind = {"content-type": "application/json"}
+    kind |= {name.replace("_", "-"): value for name, value in headers.items()}
     return await send(setup.app, "POST", f"{ORIGIN}/oauth/register", kind, body, client=address)
 
 
@@ -45,13 +47,76 @@ class MarkedStore(MemoryStore):
 async def test_one_stranger_does_not_use_up_the_registrations_of_all() -> None:
     async with proxied(max_registrations_per_hour=20) as setup:
         # One subscriber has one IPv4 address, or a network of IPv6 addresses.
-        for one, same in (("8.8.8.8", "8.8.8.8"), ("2a00:1450::1", "2a00:1450:0:42::2")):
+        for one, same in (("8.8.8.8", "::ffff:8.8.8.8"), ("2a00:1450::1", "2a00:1450::ffff:2")):
             statuses = [(await register_from(setup, at)).status for at in (one, same, one, same)]
             assert statuses == [201, 201, 201, 503]
         assert (await register_from(setup, "1.1.1.1")).status == 201
         # Of a proxy server the whole is counted.
         behind = [(await register_from(setup, "10.0.0.1")).status for _ in range(20)]
         assert behind == [201] * 13 + [503] * 7
+
+
+@pytest.mark.parametrize(
+    "place", ["2a00:1450:7:{:x}00::1", "2a00:1450:{:x}::1", "2a00:1457:{:x}::1", "8.8.{}.8"]
+)
+@live
+async def test_no_network_uses_up_the_registrations_of_all(place: str) -> None:
+    async with proxied() as setup:
+        assert setup.proxy.settings.max_registrations_per_hour == 500
+        strangers = [await register_from(setup, place.format(n % 256)) for n in range(500)]
+        assert [one.status for one in strangers].count(201) <= 201
+        for other in ("1.1.1.1", "2606:4700::1", "9.9.9.9"):
+            assert (await register_from(setup, other)).status == 201
+
+
+@live
+async def test_the_clients_of_a_trusted_proxy_server_have_shares_of_their_own() -> None:
+    options = {"trusted_proxies": ["10.0.0.0/24"]}
+    async with proxied(options=options, max_registrations_per_hour=20) as setup:
+
+        async def from_client(address: str, **more: str) -> int:
+            forwarded = {"x_forwarded_for": address, **more}
+            return (await register_from(setup, "10.0.0.1", **forwarded)).status
+
+        assert [await from_client("8.8.8.8") for _ in range(5)] == [201] * 3 + [503] * 2
+        # What a client writes in front of its own address gives it no other share.
+        assert await from_client("9.9.9.9, 8.8.8.8") == 503
+        assert await from_client("1.1.1.1") == 201
+        # A client of an internal network is one, too, since it is known to be no proxy server.
+        assert [await from_client("192.168.0.7") for _ in range(5)] == [201] * 3 + [503] * 2
+        # Those that the proxy server does not name share what one client may do.
+        unnamed = [await from_client("8.8.8.8", forwarded=f"for=1.2.3.{n}") for n in range(5)]
+        assert unnamed == [201] * 3 + [503] * 2
+        # And from anywhere else the header means nothing.
+        direct = [
+            (await register_from(setup, "4.4.4.4", x_forwarded_for=f"5.5.5.{n}")).status
+            for n in range(5)
+        ]
+        assert direct == [201] * 3 + [503] * 2
+        assert await from_client("2606:4700::1") == 201
+
+
+@live
+async def test_a_refused_registration_leaves_no_counter_and_uses_up_no_share() -> None:
+    async with proxied(max_registrations_per_hour=20) as setup:
+        for n in range(9):
+            assert (await register_from(setup, f"8.8.{n}.8")).status == 201
+        before = await setup.store.names(SERVER_PRINCIPAL, "", "", 1000)
+        for n in range(50):
+            assert (await register_from(setup, f"8.8.{100 + n}.8")).status == 503
+        assert await setup.store.names(SERVER_PRINCIPAL, "", "", 1000) == before
+        assert (await register_from(setup, "1.1.1.1")).status == 201
+
+
+@live
+async def test_the_log_says_that_a_proxy_server_hides_who_registers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with proxied(max_registrations_per_hour=3) as setup:
+        for _ in range(6):
+            await register_from(setup, "10.0.0.1", x_forwarded_for="8.8.8.8")
+    (record,) = [one for one in caplog.records if "no more registrations" in one.message]
+    assert "name it in trusted_proxies" in record.message
 
 
 @live

@@ -30,6 +30,7 @@ from colonnade.auth.server.proxy.responses import (
     check_quota,
     read_cookie,
     set_cookie,
+    source_of,
     unavailable,
 )
 from colonnade.auth.server.verifier import normalize_resource
@@ -93,7 +94,7 @@ async def check_request(context: ProxyContext, request: EndpointRequest) -> Veri
         fields = parse_fields(request.query)
     except OAuthFailure as failure:
         raise PageFailure(f"The request is invalid: {failure.description}.") from None
-    client = await find_client(context, fields.get("client_id"), request.client)
+    client = await find_client(context, fields.get("client_id"), source_of(request))
     uri = client.redirect_for(fields.get("redirect_uri"))
     if uri is None:
         # R0338: never to a URI that is not registered.
@@ -211,7 +212,7 @@ async def count_login(
     """Count a login, before anything is stored for it. Raises `RedirectFailure` for too many."""
     most = context.settings.max_logins_per_10_min
     try:
-        await check_quota(context.storage, "logins", WINDOW_S, most, request.client)
+        await check_quota(context.storage, "logins", WINDOW_S, most, source_of(request))
     except OAuthFailure as failure:
         raise RedirectFailure(details.redirect_uri, details.state, failure) from None
 

@@ -40,6 +40,7 @@ from colonnade.auth.server.proxy.responses import (
     PageFailure,
     read_cookie,
     set_cookie,
+    source_of,
     unavailable,
 )
 from colonnade.auth.server.verifier import check_subject
@@ -68,7 +69,7 @@ async def callback(context: ProxyContext, request: EndpointRequest) -> EndpointR
     details = login.details
     session = read_session(context, request)
     try:
-        client = await find_client(context, details.client_id, request.client)
+        client = await find_client(context, details.client_id, source_of(request))
         tokens = await _exchange_code(context, fields, login)
         user, code = UpstreamUser(""), ""
         try:

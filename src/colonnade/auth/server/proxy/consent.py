@@ -36,6 +36,7 @@ from colonnade.auth.server.proxy.responses import (
     host_of,
     parse_form,
     redirect,
+    source_of,
 )
 from colonnade.ports import EndpointRequest, EndpointResponse
 from colonnade.protocol.http.security import BAD_REQUEST, FORBIDDEN, OK
@@ -117,7 +118,7 @@ async def decide(context: ProxyContext, request: EndpointRequest) -> EndpointRes
     details = asked.details
     await count_login(context, details, request)
     # The registration may have changed, or expired, since the page was shown.
-    client = await find_client(context, details.client_id, request.client)
+    client = await find_client(context, details.client_id, source_of(request))
     if client.redirect_for(details.redirect_uri) is None:
         raise PageFailure("The application has changed its redirect URIs. Start the login again.")
     if asked.session != digest(session):

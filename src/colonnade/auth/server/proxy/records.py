@@ -101,8 +101,13 @@ class ProxyStorage:
 
     async def count(self, what: str, window_s: float) -> int:
         """Count an event, and return how many there were in the current window of time."""
-        key = f"{self._prefix} count {what} {int(self._now // window_s)}"
+        key = self._counter(what, window_s)
         return await self._store.count(SERVER_PRINCIPAL, key, 1, 2 * window_s)
+
+    async def counted(self, what: str, window_s: float) -> int:
+        """How many events were counted in the current window of time."""
+        counter = await self._store.get(SERVER_PRINCIPAL, self._counter(what, window_s))
+        return int(counter or 0)
 
     async def use_once(self, what: str, name: str, ttl_s: float) -> bool:
         """Whether this is the first use of a name, in every replica."""
@@ -177,6 +182,9 @@ class ProxyStorage:
     def key(self, kind: str, name: str) -> str:
         """The name in the store."""
         return f"{self._prefix} {kind} {digest(name)}"
+
+    def _counter(self, what: str, window_s: float) -> str:
+        return f"{self._prefix} count {what} {int(self._now // window_s)}"
 
     def _ttl(self, expires_at: float) -> float:
         return max(expires_at - self._now, 0.0) + CLOCK_SKEW_S

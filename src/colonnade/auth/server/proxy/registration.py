@@ -30,6 +30,7 @@ from colonnade.auth.server.proxy.responses import (
     check_quota,
     invalid_client,
     json_response,
+    source_of,
 )
 from colonnade.auth.ssrf import FetchedResponse
 from colonnade.errors import CannotFetch
@@ -108,7 +109,7 @@ async def register(context: ProxyContext, request: EndpointRequest) -> EndpointR
     metadata = read_metadata(stated, context.settings.redirect_schemes)
     _check_grants(stated)
     most = context.settings.max_registrations_per_hour
-    await check_quota(context.storage, "registrations", HOUR_S, most, request.client)
+    await check_quota(context.storage, "registrations", HOUR_S, most, source_of(request))
     secret = "" if method == NONE else secrets.token_urlsafe(32)
     client = ProxyClient(
         client_id=secrets.token_urlsafe(24),
@@ -145,8 +146,8 @@ def _check_grants(stated: dict[str, Any]) -> None:
 
 
 async def find_client(context: ProxyContext, client_id: str, source: str) -> ProxyClient:
-    """The client of an authorization request from an address. Raises `PageFailure` for an unknown
-    one."""
+    """The client of an authorization request from an address, if that is known. Raises
+    `PageFailure` for an unknown client."""
     if not client_id:
         raise PageFailure("The request names no client.")
     if client_id.startswith(("https://", "http://")):

@@ -6,7 +6,8 @@ may be cached; those with a token or a code may not.
 
 import base64
 import binascii
-from ipaddress import IPv4Address, IPv6Network
+import logging
+from ipaddress import ip_network
 from typing import Any, Final
 from urllib.parse import unquote_plus, urlsplit
 
@@ -23,8 +24,9 @@ from colonnade.auth.server.oauth_forms import (
 from colonnade.auth.server.pages import NO_STORE
 from colonnade.auth.server.proxy.context import ProxySettings
 from colonnade.auth.server.proxy.records import ProxyStorage, digest
-from colonnade.auth.ssrf import blocked_reason, ip_literal
+from colonnade.auth.ssrf import blocked_reason
 from colonnade.ports import EndpointRequest, EndpointResponse
+from colonnade.protocol.http.client_address import parse_address
 from colonnade.protocol.http.security import (
     BAD_REQUEST,
     UNAUTHORIZED,
@@ -32,10 +34,18 @@ from colonnade.protocol.http.security import (
     UNSUPPORTED_MEDIA_TYPE,
 )
 
+log: logging.Logger = logging.getLogger("colonnade.auth")
+
 SEE_OTHER: Final = 303
 NO_CONTENT: Final = 204
-# Of what strangers may do in all, one of them may do one of so many shares.
-SHARES: Final = 10
+# Of what strangers may do in all, those of one network may do so many percent: an address or the
+# network of one subscriber, that of a company, and the smallest that a provider gets or rents out.
+# So nobody uses up what others need, with however many addresses of one network.
+SHARES: Final = {4: ((16, 40), (24, 20), (32, 10)), 6: ((29, 40), (48, 20), (64, 10))}
+_UNKNOWN_CLIENTS = (
+    "they came from an address that is not public: if that is a proxy server, name it in "
+    "trusted_proxies, so that its clients are counted apart"
+)
 # For endpoints that browser clients call (CORS): they use no cookies, so every page may call them.
 ANY_ORIGIN: Final[Pairs] = (("access-control-allow-origin", "*"),)
 PREFLIGHT: Final[Pairs] = (
@@ -95,29 +105,49 @@ def unavailable(description: str) -> OAuthFailure:
     return OAuthFailure("temporarily_unavailable", description, UNAVAILABLE, retry)
 
 
+def source_of(request: EndpointRequest) -> str:
+    """The address that quotas count a request for; empty if it may be that of a proxy server, which
+    is never public, behind which there are many clients."""
+    address = parse_address(request.client)
+    if address is None or (blocked_reason(address) and not request.proxies_known):
+        return ""
+    return request.client
+
+
 async def check_quota(
-    storage: ProxyStorage, what: str, window_s: float, most: int, client: str
+    storage: ProxyStorage, what: str, window_s: float, most: int, source: str
 ) -> None:
     """Count an event that a stranger causes. Raises `OAuthFailure` (503) if there were too many: in
-    all, or from the network of one client, so that one stranger does not use up what others need.
+    all, or from one of the networks of an address. Without an address only the whole is counted.
 
-    Of an address that is not public only the whole is counted: it may be that of a proxy server.
+    A refused event is counted nowhere: it would use up the share of the networks around it, and
+    leave counters of any number of addresses in the store.
     """
-    source = _network(client)
-    if source and await storage.count(f"{what} {digest(source)}", window_s) > most // SHARES + 1:
-        raise unavailable(f"too many {what} from one address; try again later")
-    if await storage.count(what, window_s) > most:
-        raise unavailable(f"too many {what}; try again later")
+    limits = [(what, most)]
+    for network, percent in _networks(source):
+        limits.append((f"{what} {digest(network)}", most * percent // 100 + 1))
+    for name, limit in limits:
+        if await storage.counted(name, window_s) >= limit:
+            network = "" if name == what else " from one network"
+            raise unavailable(f"too many {what}{network}; try again later")
+    for name, limit in limits:
+        counted = await storage.count(name, window_s)
+        if counted > limit:  # with others at the same time
+            raise unavailable(f"too many {what}; try again later")
+        if counted == limit and name == what:
+            hint = "" if source else f"; {_UNKNOWN_CLIENTS}"
+            log.warning("no more %s: there were %d in %g s%s", what, most, window_s, hint)
 
 
-def _network(client: str) -> str:
-    """The network of a public address, that one subscriber has; empty for any other address."""
-    address = ip_literal(client)
-    if address is None or blocked_reason(address):
-        return ""
-    if isinstance(address, IPv4Address):
-        return str(address)
-    return str(IPv6Network((int(address), 56), strict=False))
+def _networks(source: str) -> list[tuple[str, int]]:
+    """The networks of an address, the widest first, and their percentages."""
+    address = parse_address(source)
+    if address is None:
+        return []
+    return [
+        (str(ip_network((address, length), strict=False)), percent)
+        for length, percent in SHARES[address.version]
+    ]
 
 
 # ---------------------------------------------------------------- cookies

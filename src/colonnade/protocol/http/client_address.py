@@ -1,0 +1,128 @@
+"""The address of the client behind proxy servers: `X-Forwarded-For`, and `Forwarded` (RFC 7239).
+
+Rules: pure. Anybody can send these headers, so they are read only from a connection of a proxy
+server that the operator has named, and from right to left: the first address that is not a named
+proxy server is the client, and what stands left of it was sent by the client itself.
+"""
+
+import re
+from collections.abc import Iterable, MutableMapping
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any, Final
+
+from msgspec import Struct
+
+from colonnade.errors import InvalidArgument
+from colonnade.protocol.http.security import name_list
+
+# Behind more proxy servers than this the last of them counts as the client.
+MAX_PROXIES: Final = 32
+# Of each header; the last entry of a longer one counts only.
+MAX_HEADER_BYTES: Final = 16 * 1024
+
+_FORWARDED_FOR, _FORWARDED = b"x-forwarded-for", b"forwarded"
+
+Address = IPv4Address | IPv6Address
+
+# An address with or without a port. Obfuscated names (`_hidden`) and `unknown` are no addresses.
+_NODE = re.compile(r"\[([0-9A-Fa-f:.]{2,45})\](?::[0-9]{1,5})?|([0-9.]{7,15})(?::[0-9]{1,5})?")
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_PAIR = re.compile(rf'({_TOKEN})=({_TOKEN}|"(?:[^"\\]|\\.)*")')
+# Quoted strings may contain commas and semicolons. The closing quote is optional, so that the text
+# is read once, in linear time.
+_ELEMENTS = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*+"?)++')
+_PAIRS = re.compile(r'(?:[^;"]|"(?:[^"\\]|\\.)*+"?)++')
+
+
+class TrustedProxies(Struct, frozen=True):
+    """The proxy servers in front of a server. Create it with `of`."""
+
+    networks: tuple[IPv4Network | IPv6Network, ...]
+
+    @classmethod
+    def of(cls, networks: Iterable[str]) -> "TrustedProxies | None":
+        """Parse networks and addresses; None for none. Raises `InvalidArgument`."""
+        try:
+            parsed = tuple(ip_network(one) for one in name_list("trusted_proxies", networks))
+        except ValueError as error:
+            raise InvalidArgument(
+                f"trusted_proxies= takes networks such as '10.0.0.0/8', or addresses: {error}",
+                argument="trusted_proxies",
+            ) from None
+        if any(network.prefixlen == 0 for network in parsed):
+            raise InvalidArgument(
+                "trusted_proxies= with every address would let clients choose their own; name the "
+                "networks of your proxy servers",
+                argument="trusted_proxies",
+            )
+        return cls(parsed) if parsed else None
+
+    def with_client(self, scope: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """The scope of a request, with the address of the client as `client`."""
+        connected = scope.get("client")
+        peer = parse_address(str(connected[0])) if connected else None
+        if peer is None or not self._trusts(peer):
+            return scope
+        client = self._client(peer, scope["headers"])
+        return scope if client == peer else {**scope, "client": (str(client), 0)}
+
+    def _client(self, peer: Address, headers: Iterable[tuple[bytes, bytes]]) -> Address:
+        """The client behind a trusted proxy server; that itself if it names none.
+
+        A proxy server writes one of the two headers, and may pass on the other one as the client
+        has sent it: if they disagree, neither is believed.
+        """
+        found: set[Address] = set()
+        for name, read in ((_FORWARDED_FOR, _read_list), (_FORWARDED, _read_forwarded)):
+            values = [value for header, value in headers if header == name]
+            if values:
+                text = b",".join(values)[-MAX_HEADER_BYTES:].decode("latin-1")
+                found.add(self._first_untrusted(peer, read(text)))
+        return found.pop() if len(found) == 1 else peer
+
+    def _first_untrusted(self, peer: Address, nodes: list[str]) -> Address:
+        client = peer
+        for node in reversed(nodes[-MAX_PROXIES:]):
+            named = _parse_node(node)
+            if named is None:
+                break
+            client = named
+            if not self._trusts(client):
+                break
+        return client
+
+    def _trusts(self, address: Address) -> bool:
+        return any(address in network for network in self.networks)
+
+
+def _read_list(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",")]
+
+
+def _read_forwarded(text: str) -> list[str]:
+    """The `for` of each element; empty where it is absent or twice."""
+    nodes: list[str] = []
+    for element in _ELEMENTS.findall(text):
+        found: list[str] = []
+        for part in _PAIRS.findall(element):
+            pair = _PAIR.fullmatch(part.strip())
+            if pair is not None and pair[1].lower() == "for":
+                found.append(pair[2].strip('"'))
+        nodes.append(found[0] if len(found) == 1 else "")
+    return nodes
+
+
+def _parse_node(node: str) -> Address | None:
+    # An IPv6 address stands in brackets in `Forwarded`, and mostly without in the other header.
+    found = _NODE.fullmatch(node)
+    return parse_address(found[1] or found[2] if found else node)
+
+
+def parse_address(text: str) -> Address | None:
+    """An IP address; that of IPv4 for one that is mapped to IPv6. None for anything else."""
+    try:
+        address = ip_address(text[:64])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
