@@ -915,8 +915,11 @@ class Store(Protocol):
         """Delete a log; its numbers begin again at 1."""
         ...
 
-    async def publish(self, principal: str, topic: str, message: bytes) -> None:
-        """Send a message to all current listeners, in every process, without waiting for them."""
+    async def publish(self, principal: str, topic: str, message: bytes) -> int | None:
+        """Send a message to all current listeners, in every process, without waiting for them.
+
+        Returns the number of listeners, None if the store does not know it.
+        """
         ...
 
     def listen(

@@ -83,8 +83,9 @@ CHECK_S = 1.0
 LOST_CALLER_S = 5.0
 # How long a caller waits beyond the deadline, at which the runner ends the request.
 DEADLINE_GRACE_S = 2.0
-# Messages with a response of their own are sent so often.
-ATTEMPTS = 3
+# For so long messages with a response of their own are sent again: an outage of the store, and what
+# the other replica takes to listen again, are shorter as a rule.
+DELIVERY_S = 20.0
 # How long the store may take to say whose an id is: to a caller that gives up, and to a runner.
 GIVE_UP_TIMEOUT_S = 1.0
 TAKE_TIMEOUT_S = 3.0
@@ -215,19 +216,14 @@ class RemoteRequests:
             log.warning("a %s of another release is ignored, as are others", type.__name__)
         return message
 
-    async def _acknowledged(self, replica: str, kind: str, body: bytes) -> bool:
+    async def _deliver_to(self, replica: str, kind: str, body: bytes) -> None:
         """Send a message until there is a response to it; it may arrive several times."""
-        for _ in range(ATTEMPTS):
-            try:
-                await self._replica.request(replica, kind, body)
-                return True
-            except ReplicaLost as error:
-                if error.not_sent:
-                    break
-            except ColonnadeError as error:
-                log.warning("a message to replica %s was not sent: %s", replica, error)
-                break
-        return False
+        try:
+            await self._replica.request_again(replica, kind, body, DELIVERY_S)
+        except ReplicaLost as error:
+            log.debug("a message was not delivered: %s", error)
+        except ColonnadeError as error:
+            log.warning("a message to replica %s was not sent: %s", replica, error)
 
     # ------------------------------------------------------------ the caller
 
@@ -278,7 +274,7 @@ class RemoteRequests:
         except ReplicaLost as error:
             if call.phase is not RemotePhase.STARTING:
                 return  # a message of the runner has come
-            if error.not_sent:
+            if error.not_sent and not error.is_unheard:
                 waiting.end(call.on_refused(str(error)))
                 return
             given_up = await self._take(call.id, b"given up", GIVE_UP_TIMEOUT_S)
@@ -313,7 +309,7 @@ class RemoteRequests:
 
     async def _cancel(self, call: RemoteCall) -> None:
         body = encode_remote(RemoteCancel(REMOTE_VERSION, call.id))
-        await self._acknowledged(call.runner, CANCEL, body)
+        await self._deliver_to(call.runner, CANCEL, body)
 
     async def _deliver(self, waiting: WaitingCall) -> None:
         """Pass the messages of the runner on to the client until there is an outcome."""
@@ -365,7 +361,7 @@ class RemoteRequests:
             response = RemoteInputResponse(REMOTE_VERSION, id, number, result, None, "", b"")
         except Exception as error:
             response = input_error(id, number, error)
-        await self._acknowledged(waiting.call.runner, INPUT, encode_remote(response))
+        await self._deliver_to(waiting.call.runner, INPUT, encode_remote(response))
         waiting.call.on_input_settled(number)
         waiting.inputs.pop(number, None)
 
@@ -444,7 +440,7 @@ class RemoteRequests:
             return "the replica that is to run the request is of another release"
         size = len(body)
         if begin.id in self._runs or begin.id in self._begun:
-            return "the request was begun already"
+            return ""  # a copy of a message: the response to the first one may be lost
         if len(self._runs) >= MAX_RUNS or self._run_bytes + size > MAX_RUN_BYTES:
             return "the replica that is to run the request is too busy"
         try:
@@ -510,7 +506,7 @@ class RemoteRequests:
                 fault = RemoteFault.of(large)
             end = RemoteEnd(REMOTE_VERSION, run.begin.id, run.sent, response, fault)
             run.end_inputs()
-            await self._acknowledged(run.caller, END, encode_remote(end))
+            await self._deliver_to(run.caller, END, encode_remote(end))
         finally:
             run.end_inputs()
             self._forget(run, size)

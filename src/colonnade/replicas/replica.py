@@ -63,6 +63,9 @@ LEASE_CHECK_S = 1.0
 # The pauses before listening again, each twice as long as the last; the first follows at once.
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
+# The pauses before a message is sent again to a replica that cannot be reached, likewise.
+FIRST_RESEND_S = 0.05
+LONGEST_RESEND_S = 0.5
 # How long cancelled handlers may clean up.
 CLEAN_UP_S = 1.0
 
@@ -80,8 +83,12 @@ class ReplicaLost(ConnectionLost):
     request.
 
     `not_sent` is set if the request certainly had no effect there, `effect_unknown` if it may have
-    had one.
+    had one. `has_ended` is set if the replica will never respond, `is_unheard` if the request
+    was sent, and the store says that nobody received it.
     """
+
+    has_ended: bool = False
+    is_unheard: bool = False
 
     def __init__(self, message: str, *, had_no_effect: bool) -> None:
         super().__init__(message)
@@ -227,6 +234,8 @@ class Replica:
         self._clock = clock
         self._lease = b""
         self._lease_until = float("-inf")
+        # When the store was away last, or this process was stopped, as far as it knows.
+        self._disturbed_at = float("-inf")
         self._leases: dict[str, float] = {}  # when others were seen alive; oldest first
         self._handlers: dict[str, MessageHandler] = {}
         self._versions: dict[str, int] = {}
@@ -340,7 +349,7 @@ class Replica:
         except ColonnadeError as error:
             raise _lost(replica, f"cannot be reached: {error}", effect=False) from error
         if not alive:
-            raise _lost(replica, "has ended: its lease has lapsed", effect=False)
+            raise self._lapsed(replica, effect=False)
         if self._closed:
             raise _lost(replica, "cannot be reached, since this one was closed", effect=False)
         if len(self._waiting) >= MAX_WAITING_REQUESTS:
@@ -350,9 +359,13 @@ class Replica:
         self._waiting[id] = (replica, future)
         try:
             try:
-                await self._publish(_inbox_topic(replica), "request", kind, id, body)
+                heard = await self._publish(_inbox_topic(replica), "request", kind, id, body)
             except ChannelError as error:
                 raise _lost(replica, f"cannot be reached: {error}", effect=True) from error
+            if heard == 0:  # it has lost its connection to the store, or has just ended
+                lost = _lost(replica, "does not receive messages now", effect=False)
+                lost.is_unheard = True
+                raise lost
             return await self._response(replica, future, timeout_s)
         finally:
             del self._waiting[id]
@@ -374,7 +387,40 @@ class Replica:
             except ColonnadeError:
                 continue  # a response may still come
             if not alive and not future.done():
-                raise _lost(replica, "has ended: its lease has lapsed", effect=True)
+                raise self._lapsed(replica, effect=True)
+
+    async def request_again(
+        self, replica: str, kind: str, body: bytes, timeout_s: float, *, once: bool = False
+    ) -> bytes:
+        """`request`, again while the replica cannot be reached, as during an outage of the store
+        and until it listens again.
+
+        The message may arrive several times; with `once`, a message that may have arrived is not
+        sent again. Raises `ReplicaLost` if the replica has ended, or when the time is over, and
+        `Refused` as `request` does.
+        """
+        loop = asyncio.get_running_loop()
+        deadline, pause_s = loop.time() + timeout_s, FIRST_RESEND_S
+        while True:
+            try:
+                return await self.request(replica, kind, body)
+            except ReplicaLost as error:
+                is_final = error.has_ended or self._closed or (once and error.effect_unknown)
+                if is_final or loop.time() + pause_s >= deadline:
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_RESEND_S)
+
+    def _lapsed(self, replica: str, *, effect: bool) -> ReplicaLost:
+        """The error for a replica without a lease.
+
+        Right after an outage of the store, leases have lapsed whose replicas live: each is renewed
+        within the time of one.
+        """
+        has_ended = self._clock() - self._disturbed_at >= self.lease_s
+        error = _lost(replica, "has ended: its lease has lapsed", effect=effect)
+        error.has_ended = has_ended or not is_replica_name(replica)
+        return error
 
     async def _publish(
         self,
@@ -383,7 +429,8 @@ class Replica:
         kind: str,
         id: int,
         body: bytes,
-    ) -> None:
+    ) -> int | None:
+        """Returns the number of those who receive it, None if the store does not know it."""
         if len(body) > MAX_BODY_BYTES:
             raise Refused(f"a message of {len(body)} bytes is too large; {MAX_BODY_BYTES} at most")
         version = self._versions.get(kind, 1)
@@ -391,7 +438,7 @@ class Replica:
         data = _encode(message)
         if self.seal is not None:
             data = self.seal.encrypt(data, topic.encode())
-        await self.store.publish(SERVER_PRINCIPAL, topic, data)
+        return await self.store.publish(SERVER_PRINCIPAL, topic, data)
 
     # ------------------------------------------------------------ messages of others
 
@@ -481,6 +528,7 @@ class Replica:
             future.set_exception(_lost(replica, why, effect=message.form == "failed"))
 
     def _missed(self) -> None:
+        self._disturbed_at = self._clock()
         for callback in self._on_missed:
             _guarded(callback)
 
@@ -534,6 +582,7 @@ class Replica:
                     if not failed:
                         log.warning("the lease of replica %s was not renewed: %s", self.name, error)
                     failed = True
+                    self._disturbed_at = self._clock()
                 else:
                     self._lease_until = start + self.lease_s
                     had_lease, failed = True, False

@@ -229,20 +229,21 @@ class TopicListener(AsyncIterator[bytes]):
         self._ended = False
         self._lost: str | None = None
 
-    def offer(self, message: bytes) -> None:
-        """Queue a message; fail the listener if the queue is full."""
+    def offer(self, message: bytes) -> bool:
+        """Queue a message; fail the listener if the queue is full. False if it was not queued."""
         if self._ended:
-            return
+            return False
         waits = len(self._messages)
         if waits >= QUEUE_MESSAGES or (waits and self._bytes + len(message) > QUEUE_BYTES):
             reason = f"listened too slowly: {waits} messages ({self._bytes} bytes) were waiting"
             self.cut(reason)
-        else:
-            self._messages.append(message)
-            self._bytes += len(message)
-            self._wake.set()
+            return False
+        self._messages.append(message)
+        self._bytes += len(message)
+        self._wake.set()
+        return True
 
-    def post(self, method: Callable[..., None], *arguments: str | bytes) -> None:
+    def post(self, method: Callable[..., object], *arguments: str | bytes) -> None:
         """Call a method of the listener from another thread."""
         with suppress(RuntimeError):  # the event loop was closed
             self._loop.call_soon_threadsafe(method, *arguments)

@@ -372,10 +372,9 @@ class MemoryStore:
 
     # ------------------------------------------------------------ topics
 
-    async def publish(self, principal: str, topic: str, message: bytes) -> None:
+    async def publish(self, principal: str, topic: str, message: bytes) -> int | None:
         self._check(principal, topic, message, None)
-        for listener in self._topics.at(principal, topic):
-            listener.offer(message)
+        return sum(listener.offer(message) for listener in self._topics.at(principal, topic))
 
     @asynccontextmanager
     async def listen(

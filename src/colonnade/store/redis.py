@@ -572,14 +572,14 @@ class RedisStore:
 
     # ------------------------------------------------------------ topics
 
-    async def publish(self, principal: str, topic: str, message: bytes) -> None:
+    async def publish(self, principal: str, topic: str, message: bytes) -> int | None:
         check_names(principal, topic)
         self._limits.check_value(message)
         channel = f"{self._home(principal)}:t:{topic}"
-        if self._is_cluster:
+        if self._is_cluster:  # whose nodes count their own listeners alone
             await self._call(PUBLISH, 1, channel, message)
-        else:
-            await self._call(None, "PUBLISH", channel, message)
+            return None
+        return await self._call(None, "PUBLISH", channel, message)
 
     @asynccontextmanager
     async def listen(

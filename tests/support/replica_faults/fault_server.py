@@ -234,6 +234,10 @@ if __name__ == "__main__":
     make_server(url, Path(path)).run(
         "http",
         port=int(port[0]) if port else 0,
-        limits=Limits(max_sessions=100_000, max_concurrent_requests=10_000),
+        limits=Limits(
+            max_sessions=100_000,
+            max_concurrent_requests=10_000,
+            store_wait_s=float(os.environ.get("STORE_WAIT_S", "20")),
+        ),
         run_limits=RunLimits(),
     )

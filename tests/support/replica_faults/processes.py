@@ -123,9 +123,9 @@ class StoreRelay:
 class FaultProcesses(RelayedProcesses):
     """Three processes of `fault_server`, and a relay in front of the store for each."""
 
-    def __init__(self, redis_port: int, folder: Path) -> None:
+    def __init__(self, redis_port: int, folder: Path, **environment: str) -> None:
         self.log_path = folder / "server.log"
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        environment = {**os.environ, **environment, "PYTHONPATH": os.pathsep.join(sys.path)}
         super().__init__(PROGRAM, environment=environment, log=self.log_path.open("ab"))
         self.folder = folder
         self.ledger = folder / "ledger"

@@ -23,6 +23,9 @@ class SharedStore(MemoryStore):
         self.renews_leases = True
         self.adds = asyncio.Event()
         self.adds.set()
+        # Whether topics can be listened to; those who listen already go on.
+        self.listens = asyncio.Event()
+        self.listens.set()
         # Messages that are lost on the way.
         self.loses: Callable[[ReplicaMessage], bool] = lambda message: False
 
@@ -63,12 +66,21 @@ class SharedStore(MemoryStore):
         await self.adds.wait()
         return added
 
-    async def publish(self, principal: str, topic: str, message: bytes) -> None:
+    @asynccontextmanager
+    async def listen(
+        self, principal: str, topic: str
+    ) -> AsyncGenerator[AsyncIterator[bytes], None]:
+        await self.listens.wait()
+        async with super().listen(principal, topic) as messages:
+            yield messages
+
+    async def publish(self, principal: str, topic: str, message: bytes) -> int | None:
         self._enter(principal, topic)
         self.published.append((topic, message))
         decoded = decode_message(message)
-        if isinstance(decoded, str) or not self.loses(decoded):
-            await super().publish(principal, topic, message)
+        if not isinstance(decoded, str) and self.loses(decoded):
+            return 1  # on its way to one who listens
+        return await super().publish(principal, topic, message)
 
 
 class ReplicaStore:

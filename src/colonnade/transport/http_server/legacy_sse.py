@@ -312,15 +312,22 @@ class SseSessions:
         self, replica: "Replica", id: str, incoming: IncomingRequest, body: bytes
     ) -> None:
         """Pass a message to the process that has the stream. Raises `HttpError`."""
+        from colonnade.replicas.replica import ReplicaLost  # on use: most servers have none
+
         message = ForwardedPost(id, incoming.principal, incoming.scopes, body)
         try:
-            taken = await replica.request(
-                id.partition(".")[0], POST, msgspec.msgpack.encode(message)
+            taken = await replica.request_again(
+                id.partition(".")[0],
+                POST,
+                msgspec.msgpack.encode(message),
+                self._limits.store_wait_s,
+                once=True,
             )
-        except ChannelError as error:
-            if isinstance(error.__cause__, ChannelError):  # the store
-                raise overload("the other processes cannot be reached; try again later") from None
-            raise rules.unknown_session() from None
+        except ReplicaLost as error:
+            is_lost = error.has_ended or error.effect_unknown
+            if is_lost and not isinstance(error.__cause__, ChannelError):  # else it is the store
+                raise rules.unknown_session() from None
+            raise overload("the other processes cannot be reached; try again later") from None
         except Refused as error:
             log.debug("a message was not passed to another process: %s", error)
             taken = BUSY

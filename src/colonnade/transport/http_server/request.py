@@ -114,6 +114,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     # How long an ended stream can be resumed, and the `retry` that its client is sent.
     resume_window_s: float = 5 * 60.0
     retry_ms: int = 1000
+    # How long a message of a session waits for a store that does not respond, or for a replica that
+    # has lost it, before it is refused: longer than Redis takes to restart, and shorter than the
+    # 30 s after which clients and balancers give up. Some clients end a session after one 503.
+    store_wait_s: float = 20.0
     # For running calls at shutdown.
     drain_timeout_s: float = 30.0
 

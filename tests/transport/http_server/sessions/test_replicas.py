@@ -13,8 +13,9 @@ from colonnade.replicas.replica import ReplicaMessage
 from colonnade.transport.http_server.legacy_sse import SSE_PATH
 from colonnade.transport.http_server.request import Limits
 from colonnade.transport.http_server.sessions.record import ANONYMOUS_SESSIONS
-from colonnade.transport.http_server.sessions.shared_registry import MAX_RENEWALS, WITHOUT_STORE_S
+from colonnade.transport.http_server.sessions.shared_registry import MAX_RENEWALS
 from colonnade.transport.http_server.sessions.shared_session import MAX_SUBSCRIBED_BYTES
+from colonnade.transport.http_server.sessions.store_outage import WITHOUT_STORE_S
 from http_client import Response, cancelled, opening
 from http_service import ABLE, REPORT, reporting, waiting
 from live import live, until
@@ -710,7 +711,7 @@ async def test_a_stream_with_events_that_could_not_be_logged_is_not_resumed_afte
         r.store.away = False
         registry = r.apps[0].app._shared_sessions
         assert registry is not None
-        registry._failed_at = None
+        registry._outage._failed_at = None
         for step in (2, 3):
             r.apps[0].service.go.mark(f"step {step}")
         rest = await stream.rest()
@@ -982,7 +983,7 @@ async def test_another_principal_finds_no_session() -> None:
 
 @live
 async def test_without_the_store_known_sessions_go_on_and_new_ones_are_refused() -> None:
-    async with replica_apps() as r:
+    async with replica_apps(limits=Limits(store_wait_s=0.0)) as r:
         await r.caller.open("2025-11-25", **ABLE)
         await r.caller.at(1).say("tools/call", {"name": "echo"})
         r.store.leave()
@@ -1010,7 +1011,7 @@ async def test_without_the_store_known_sessions_go_on_and_new_ones_are_refused()
 
 @live
 async def test_without_the_store_for_long_copies_that_may_be_out_of_date_are_refused() -> None:
-    async with replica_apps() as r:
+    async with replica_apps(limits=Limits(store_wait_s=0.0)) as r:
         await r.caller.open("2025-11-25")
         registry = r.apps[0].app._shared_sessions
         assert registry is not None
@@ -1027,7 +1028,7 @@ async def test_without_the_store_for_long_copies_that_may_be_out_of_date_are_ref
 
 @live
 async def test_without_a_lease_for_long_every_copy_is_read_before_it_is_used() -> None:
-    async with replica_apps() as r:
+    async with replica_apps(limits=Limits(store_wait_s=0.0)) as r:
         await r.caller.open("2025-11-25")
         registry, replica = r.apps[0].app._shared_sessions, r.apps[0].app._replica
         assert registry is not None
@@ -1040,7 +1041,7 @@ async def test_without_a_lease_for_long_every_copy_is_read_before_it_is_used() -
         registry._tick(now)
         assert (await r.caller.at(0).say("tools/call", {"name": "echo"})).status == 503
         r.store.away = False
-        registry._failed_last = 0.0
+        registry._outage._failed_last = 0.0
         assert (await r.caller.at(0).say("tools/call", {"name": "echo"})).status == 200
 
 

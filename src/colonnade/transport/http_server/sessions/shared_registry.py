@@ -13,7 +13,6 @@ import logging
 import time
 from collections.abc import Awaitable
 from itertools import islice
-from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
@@ -33,7 +32,7 @@ from colonnade.protocol.jsonrpc import (
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.negotiation import callers_of
-from colonnade.replicas.replica import Replica
+from colonnade.replicas.replica import Replica, ReplicaLost
 from colonnade.transport.http_server.request import (
     Limits,
     RequestReaper,
@@ -69,6 +68,7 @@ from colonnade.transport.http_server.sessions.shared_session import (
     decode_message,
     encode_frame,
 )
+from colonnade.transport.http_server.sessions.store_outage import WITHOUT_STORE_S, StoreOutage
 from colonnade.transport.http_server.sessions.streams import Stream
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
@@ -79,10 +79,6 @@ MAX_RENEWALS = 64
 MAX_CLOCK_SKEW_S = 60.0
 # Longer ids are not ours, and no record has them.
 MAX_ID_LENGTH = 64
-# How long sessions whose copies are here go on without the store.
-WITHOUT_STORE_S = 60.0
-# After a failure, the store is not asked again for so long.
-RETRY_S = 1.0
 # Another process may write the same record at the same time; each of them succeeds in the end.
 MAX_SWAPS = 16
 # Larger records are not sent to the other processes, which read them.
@@ -94,8 +90,6 @@ POLL_S = 1.0
 # tell that later than the 5 s within which a client is told.
 MAX_UNANSWERED = 3
 CHECK_TIMEOUT_S = 0.8
-
-T = TypeVar("T")
 
 
 class SharedSessionRegistry(SessionRegistry):
@@ -111,9 +105,7 @@ class SharedSessionRegistry(SessionRegistry):
         self._store = store
         # Increased when messages of other processes may have been missed.
         self.generation: int = 0
-        # When the store has failed first and last, since it responded.
-        self._failed_at: float | None = None
-        self._failed_last = 0.0
+        self._outage = StoreOutage(lambda: self.shared.clock(), limits.store_wait_s)
         self._without_lease_at: float | None = None
         self._unsaved: dict[str, SharedSession] = {}
         # Of the records that are being read: each is set if the session changes meanwhile.
@@ -177,10 +169,13 @@ class SharedSessionRegistry(SessionRegistry):
         generation, changed = self.generation, asyncio.Event()
         self._restoring.setdefault(id, []).append(changed)
         try:
-            data = await self._get(id, principal)
+            if id in self._by_id:
+                data = await self._get(id, principal)
+            else:
+                data = await self._outage.waited(lambda: self._get(id, principal))
         except (ChannelError, Refused):
             session = self.find(id, principal)
-            if session is None or self._is_without_store_for_long():
+            if session is None or self._outage.is_long:
                 raise _store_lost() from None
             return session
         finally:
@@ -211,30 +206,9 @@ class SharedSessionRegistry(SessionRegistry):
 
     async def _get(self, id: str, principal: str) -> bytes | None:
         """The record of a session. Raises `ChannelError`; soon after a failure, without asking."""
-        if self._failed_lately:
+        if self._outage.is_recent:
             raise ChannelError("the store does not respond")
-        return await self._tried(self._store.get(store_principal(principal), record_key(id)))
-
-    @property
-    def _failed_lately(self) -> bool:
-        return self._failed_at is not None and self.shared.clock() - self._failed_last < RETRY_S
-
-    async def _tried(self, operation: Awaitable[T]) -> T:
-        """The result of an operation of the store; notes whether it responds."""
-        try:
-            result = await operation
-        except ChannelError:
-            self._failed_last = self.shared.clock()
-            if self._failed_at is None:
-                self._failed_at = self._failed_last
-                log.warning("the store of the sessions does not respond")
-            raise
-        self._failed_at = None
-        return result
-
-    def _is_without_store_for_long(self) -> bool:
-        failed_at = self._failed_at
-        return failed_at is not None and self.shared.clock() - failed_at > WITHOUT_STORE_S
+        return await self._outage.tried(self._store.get(store_principal(principal), record_key(id)))
 
     def _restored(self, id: str, record: SessionRecord, data: bytes) -> SharedSession | None:
         accepts, principal = self._service.accepts, record.principal
@@ -250,8 +224,12 @@ class SharedSessionRegistry(SessionRegistry):
         record = SessionRecord(principal=link.principal, link=snapshot, created_at=time.time())
         data = encode_record(record)
         owner = store_principal(link.principal)
+
+        def put() -> Awaitable[None]:
+            return self._outage.tried(self._store.put(owner, record_key(id), data, FIRST_USE_S))
+
         try:
-            await self._tried(self._store.put(owner, record_key(id), data, FIRST_USE_S))
+            await self._outage.waited(put)
         except ChannelError:
             raise _store_lost() from None
         except Refused as error:
@@ -271,7 +249,15 @@ class SharedSessionRegistry(SessionRegistry):
 
     async def save(self, session: SharedSession, listener: str | None = None) -> bool:
         """Write the record of a session, and notify the other processes; False if the session has
-        ended. Raises 503."""
+        ended. With a listener, waits for the store. Raises 503."""
+        try:
+            if listener is None:
+                return await self._save(session, None)
+            return await self._outage.waited(lambda: self._save(session, listener))
+        except ChannelError:
+            raise _store_lost() from None
+
+    async def _save(self, session: SharedSession, listener: str | None) -> bool:
         id, principal = session.id, session.link.principal
         owner, key = store_principal(principal), record_key(id)
         stored, data = session.record, session.data
@@ -285,7 +271,7 @@ class SharedSessionRegistry(SessionRegistry):
                 number = stored.number + is_changed
                 record = replace(record, number=number, renewed_at=time.time())
                 after = encode_record(record, data)
-                if await self._tried(self._store.swap(owner, key, data, after, ttl_s)):
+                if await self._outage.tried(self._store.swap(owner, key, data, after, ttl_s)):
                     session.use(record, after)
                     session.renewed_at, session.ttl_s = self.shared.clock(), ttl_s
                     if is_changed:
@@ -293,14 +279,12 @@ class SharedSessionRegistry(SessionRegistry):
                     if record.subscriptions != stored.subscriptions:
                         await self._confirm_at_listener(session)
                     return True
-                found = await self._tried(self._store.get(owner, key))
+                found = await self._outage.tried(self._store.get(owner, key))
                 newer = decode_record(found) if found is not None else None
                 if found is None or newer is None:
                     self.end(session, "the session was ended by its client, or has expired")
                     return False
                 stored, data = newer, found
-        except ChannelError:
-            raise _store_lost() from None
         except Refused as error:
             session.note(f"a session cannot be stored: {error}")
         raise overload("the session cannot be stored now; try again later")
@@ -327,8 +311,9 @@ class SharedSessionRegistry(SessionRegistry):
         """End a session in every process. Raises 503."""
         assert isinstance(session, SharedSession)
         owner = store_principal(session.link.principal)
+        key = record_key(session.id)
         try:
-            await self._tried(self._store.delete(owner, record_key(session.id)))
+            await self._outage.waited(lambda: self._outage.tried(self._store.delete(owner, key)))
         except (ChannelError, Refused):
             raise _store_lost() from None
         await self.broadcast(session, ENDED)
@@ -340,10 +325,10 @@ class SharedSessionRegistry(SessionRegistry):
         """Add to the log of a stream; without the store, it cannot be resumed elsewhere."""
         owner = store_principal(session.link.principal)
         key, ttl_s = stream_key(session.id, stream), self._limits.resume_window_s
-        if self._failed_lately:  # each would wait for the timeout of the store
+        if self._outage.is_recent:  # each would wait for the timeout of the store
             return
         try:
-            await self._tried(self._store.append(owner, key, encode_events(events), ttl_s))
+            await self._outage.tried(self._store.append(owner, key, encode_events(events), ttl_s))
         except (ChannelError, Refused) as error:
             log.debug("the events of a stream are not logged: %s", error)
 
@@ -353,9 +338,10 @@ class SharedSessionRegistry(SessionRegistry):
         """The entries in the log of a stream after this one. Raises 503, and 400 if one of them
         cannot be read."""
         owner = store_principal(session.link.principal)
+        key = stream_key(session.id, stream)
         try:
-            found = await self._tried(
-                self._store.read(owner, stream_key(session.id, stream), after)
+            found = await self._outage.waited(
+                lambda: self._outage.tried(self._store.read(owner, key, after))
             )
         except (ChannelError, Refused):
             raise _store_lost() from None
@@ -435,12 +421,16 @@ class SharedSessionRegistry(SessionRegistry):
         except (ChannelError, Refused) as error:
             log.warning("%s of a session was not sent to other processes: %s", kind, error)
 
-    async def send_to(self, replica: str, kind: str, body: bytes) -> None:
-        """Send a message to a process. Raises 503 without the store."""
+    async def deliver(self, replica: str, kind: str, body: bytes) -> None:
+        """Send a message to a process until it is acknowledged; one that has ended needs none.
+        Raises 503."""
         try:
-            await self.replica.send(replica, kind, body)
-        except (ChannelError, Refused):
-            raise _store_lost() from None
+            await self.replica.request_again(replica, kind, body, self._limits.store_wait_s)
+        except ReplicaLost as error:
+            if not error.has_ended:
+                raise _store_lost() from None
+        except Refused:
+            raise overload("too many requests at once; try again later") from None
 
     async def notify(self, replica: str, kind: str, body: bytes) -> None:
         """Send a message to a process; at most once."""
@@ -542,7 +532,7 @@ class SharedSessionRegistry(SessionRegistry):
             self._without_lease_at = now
         elif now - self._without_lease_at > WITHOUT_STORE_S:
             self.generation += 1
-            self._failed_at = self._failed_at or self._without_lease_at
+            self._outage.note(self._without_lease_at)
 
     async def _maintain(self) -> None:
         """Write what could not be written before, and see which processes have ended."""

@@ -169,8 +169,8 @@ class SharedSessionOwner(Protocol):
         """Send a message about a session to all other processes; at most once."""
         ...
 
-    async def send_to(self, replica: str, kind: str, body: bytes) -> None:
-        """Send a message to a process. Raises 503 without the store."""
+    async def deliver(self, replica: str, kind: str, body: bytes) -> None:
+        """Send a message to a process until it is acknowledged. Raises 503."""
         ...
 
     async def notify(self, replica: str, kind: str, body: bytes) -> None:
@@ -337,7 +337,11 @@ class SharedSession(HttpSession):
             replica = _sender(frame.id)
         if not replica or replica == registry.replica.name:
             return False
-        await registry.send_to(replica, MESSAGE, self.message(frames=[encode_frame(frame)]))
+        message = self.message(frames=[encode_frame(frame)])
+        if isinstance(frame, Notification):
+            await registry.notify(replica, MESSAGE, message)
+        else:
+            await registry.deliver(replica, MESSAGE, message)
         return True
 
     def _runs_here(self, frame: Notification) -> bool:

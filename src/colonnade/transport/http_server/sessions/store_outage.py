@@ -1,0 +1,90 @@
+"""Whether the store of the sessions responds, and how messages wait while it does not; delete with
+2025-11-25.
+
+A message that can wait is not refused at once: some clients end their session when a POST gets 503.
+After a minute without the store nothing waits any more.
+
+Rules: one operation that fails is enough to know of an outage, and one that succeeds ends it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from colonnade.errors import ChannelError
+
+log: logging.Logger = logging.getLogger("colonnade.transport")
+
+# How long sessions whose copies are here go on without the store, and messages wait for it.
+WITHOUT_STORE_S = 60.0
+# After a failure, the store is not asked again for so long.
+RETRY_S = 1.0
+# Messages that wait for the store at once; each holds a request and its body.
+MAX_WAITING_MESSAGES = 256
+
+T = TypeVar("T")
+
+
+class StoreOutage:
+    """When the store has failed, and the messages that wait until it responds. `clock` is
+    monotonic; a message waits for `wait_s` at most."""
+
+    def __init__(self, clock: Callable[[], float], wait_s: float) -> None:
+        self._clock = clock
+        self._wait_s = wait_s
+        # When it has failed first and last, since it responded.
+        self._failed_at: float | None = None
+        self._failed_last = 0.0
+        self._responded = asyncio.Event()
+        self._waiting = 0
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether the store has failed a moment ago: another call would wait for its timeout."""
+        return self._failed_at is not None and self._clock() - self._failed_last < RETRY_S
+
+    @property
+    def is_long(self) -> bool:
+        """Whether copies of sessions may be too old to be used."""
+        failed_at = self._failed_at
+        return failed_at is not None and self._clock() - failed_at > WITHOUT_STORE_S
+
+    def note(self, since: float) -> None:
+        """The store does not do what it should since then, although it may respond."""
+        self._failed_at = self._failed_at or since
+
+    async def tried(self, operation: Awaitable[T]) -> T:
+        """The result of an operation of the store; notes whether the store responds."""
+        try:
+            result = await operation
+        except ChannelError:
+            self._failed_last = self._clock()
+            self._responded.clear()
+            if self._failed_at is None:
+                self._failed_at = self._failed_last
+                log.warning("the store of the sessions does not respond")
+            raise
+        self._failed_at = None
+        self._responded.set()
+        return result
+
+    async def waited(self, work: Callable[[], Awaitable[T]]) -> T:
+        """The result of work that uses the store, begun again as long as the store does not respond
+        and there is time. Raises `ChannelError`."""
+        give_up_at = self._clock() + self._wait_s
+        while True:
+            try:
+                return await work()
+            except ChannelError:
+                left_s = give_up_at - self._clock()
+                if left_s <= 0 or self.is_long or self._waiting >= MAX_WAITING_MESSAGES:
+                    raise
+            self._waiting += 1
+            try:
+                async with asyncio.timeout(min(RETRY_S, left_s)):
+                    await self._responded.wait()
+            except TimeoutError:
+                pass  # tried again all the same: nothing else may use the store
+            finally:
+                self._waiting -= 1
