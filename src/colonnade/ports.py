@@ -918,7 +918,8 @@ class Store(Protocol):
     async def publish(self, principal: str, topic: str, message: bytes) -> int | None:
         """Send a message to all current listeners, in every process, without waiting for them.
 
-        Returns the number of listeners, None if the store does not know it.
+        Returns how many listeners, or processes with listeners, get it; None if the store does not
+        know that.
         """
         ...
 

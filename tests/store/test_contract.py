@@ -259,6 +259,19 @@ def test_a_message_reaches_all_who_listen_to_its_topic_in_order(stores: StoreFix
     stores.run(body)
 
 
+def test_who_publishes_is_told_if_nobody_listens_where_the_store_knows(
+    stores: StoreFixture,
+) -> None:
+    async def body(store: Store) -> None:
+        assert await store.publish("ada", "t", b"m") in (0, None)
+        async with store.listen("ada", "t"), store.listen("ada", "t"):
+            heard = await store.publish("ada", "t", b"m")
+            assert heard is None or heard > 0
+            assert await store.publish("ada", "u", b"m") in (0, None)
+
+    stores.run(body)
+
+
 def test_nothing_from_before_listening_is_heard(stores: StoreFixture) -> None:
     async def body(store: Store) -> None:
         await store.publish("ada", "t", b"early")
