@@ -16,7 +16,9 @@ from colonnade.protocol.input_requests import (
     InputRequestKind,
     check_blocks,
     check_messages,
+    check_outgoing_response,
     check_received,
+    check_response,
     check_sendable,
     checked_input_requests,
     elicitation_complete,
@@ -517,6 +519,25 @@ def test_a_message_of_an_unknown_kind_is_named_in_few_words() -> None:
     with pytest.raises(Fault) as caught:
         check_blocks(long, ALL[-1])
     assert len(caught.value.message) < 120
+
+
+@pytest.mark.spec("R0651", "R0688")
+@pytest.mark.parametrize("mode", ["none", "auto", "required", None])
+def test_a_response_uses_no_tool_where_the_request_rules_that_out(mode: Any) -> None:
+    choice = None if mode is None else t.ToolChoice(mode=mode)
+    asked = sampling(tools=[TOOL], tool_choice=choice)
+    contents: list[Any] = [use("1"), [t.TextContent(text="so"), use("1")]]
+    for content in contents:
+        said = t.CreateMessageResult(role="assistant", model="m", content=content)
+        if mode != "none":
+            check_outgoing_response(asked, said)
+            continue
+        with pytest.raises(LocalProtocolError, match="toolChoice is none"):
+            check_outgoing_response(asked, said)
+        with pytest.raises(Fault, match="toolChoice is none"):
+            check_response(asked, said)
+    text = t.CreateMessageResult(role="assistant", model="m", content=t.TextContent(text="so"))
+    check_outgoing_response(asked, text)
 
 
 @pytest.mark.spec("R0648", "R0649", "R0656", "R0691")

@@ -375,6 +375,10 @@ def check_response(request: InputRequest, response: AnyInputResponse) -> None:
             )
         if response.action == "accept" and form is not None and not request.is_url:
             check_content(form, response.content or {})
+    elif isinstance(response, t.CreateMessageResult):
+        choice = getattr(params, "tool_choice", None)
+        if choice is not None and choice.mode == "none" and _uses_tools(response):  # R0651, R0688
+            raise Fault(FaultKind.INVALID_PARAMS, "toolChoice is none, so no tool may be used")
     elif isinstance(response, t.ListRootsResult):
         for root in response.roots:
             if not root.uri.lower().startswith("file://"):  # R0089
@@ -402,6 +406,10 @@ Content = t.SamplingMessageContentBlock | list[t.SamplingMessageContentBlock]
 
 def _blocks(content: Content) -> list[t.SamplingMessageContentBlock]:
     return content if isinstance(content, list) else [content]
+
+
+def _uses_tools(message: t.CreateMessageResult) -> bool:
+    return any(isinstance(block, t.ToolUseContent) for block in _blocks(message.content))
 
 
 def check_blocks(content: Content, revision: Revision) -> None:
