@@ -57,7 +57,7 @@ def test_cl_18_cl_19_every_login_has_a_verifier_of_its_own_and_shows_its_s256() 
         assert 43 <= len(verifier) <= 128
 
 
-@pytest.mark.spec("R0438", "R0440")
+@pytest.mark.spec("R0326", "R0438", "R0440")
 @pytest.mark.parametrize("methods", [None, [], ["plain"], "S256"])
 def test_cl_21_an_issuer_that_does_not_say_s256_is_refused(methods: object) -> None:
     network = FakeNetwork(code_challenge_methods_supported=methods)
@@ -224,7 +224,7 @@ def test_cl_20_an_answer_to_another_question_is_nothing(state: str | None) -> No
     assert network.posted(TOKEN) == []
 
 
-@pytest.mark.spec("R0716", "R0719", "R0733", "R0734")
+@pytest.mark.spec("R0326", "R0716", "R0719", "R0733", "R0734")
 @pytest.mark.parametrize("advertised", [True, False, None])
 @pytest.mark.parametrize("said", [ISSUER, None])
 def test_cl_23_who_answers_is_compared_in_all_its_cases(
@@ -240,7 +240,7 @@ def test_cl_23_who_answers_is_compared_in_all_its_cases(
         assert log_in(network).tokens.issuer == ISSUER
 
 
-@pytest.mark.spec("R0721")
+@pytest.mark.spec("R0326", "R0721")
 @pytest.mark.parametrize(("said", "right"), [(f"{ISSUER}/", True), (ISSUER, False)])
 def test_cl_24_an_answer_names_the_issuer_as_its_document_does_and_not_as_the_server_does(
     said: str, right: bool
@@ -259,7 +259,7 @@ def test_cl_24_an_answer_names_the_issuer_as_its_document_does_and_not_as_the_se
     assert network.posted(TOKEN) == []
 
 
-@pytest.mark.spec("R0721")
+@pytest.mark.spec("R0326", "R0721")
 @pytest.mark.parametrize("advertised", [True, None])
 @pytest.mark.parametrize(
     "said",
@@ -286,7 +286,7 @@ def test_cl_24_nothing_is_made_equal_before_it_is_compared(
     assert network.posted(TOKEN) == []
 
 
-@pytest.mark.spec("R0722")
+@pytest.mark.spec("R0326", "R0722")
 @pytest.mark.parametrize("said", [EVIL, None])
 def test_cl_25_of_an_answer_of_somebody_else_nothing_is_shown(said: str | None) -> None:
     network = FakeNetwork(authorization_response_iss_parameter_supported=True)

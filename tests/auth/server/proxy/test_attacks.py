@@ -25,6 +25,7 @@ from colonnade.auth.server.proxy.grants import REUSE_S, UpstreamLogin
 from colonnade.auth.server.proxy.provider import UpstreamTokens
 from colonnade.auth.server.proxy.proxy import OAuthProxy
 from colonnade.auth.server.proxy.signing_keys import SigningKeyRecord, SigningKeyRecords
+from colonnade.ports import SERVER_PRINCIPAL
 from colonnade.store.memory import MemoryStore
 from live import live
 
@@ -211,6 +212,21 @@ async def test_the_page_shows_what_a_client_says_and_never_runs_it(name: str) ->
         assert len(page.body) < 8000
 
 
+@pytest.mark.spec("R1266")
+@live
+async def test_the_page_names_the_client_and_no_other() -> None:
+    async with proxied() as setup:
+        for name in ("Notes & Co", "Ünicode Reader"):
+            client = await setup.register(client_name=name)
+            page = await setup.browser().get(setup.authorization_url(client))
+            shown = f"<bdi>{html.escape(name)}</bdi>"
+            assert page.text.count(shown) == page.text.count("<bdi>") == 2
+        unnamed = await setup.browser().get(
+            setup.authorization_url(await setup.register(client_name=""))
+        )
+        assert "An application without a name" in unnamed.text
+
+
 @pytest.mark.spec("R0446")
 @live
 async def test_the_page_warns_of_a_redirect_that_stays_on_the_computer() -> None:
@@ -250,7 +266,7 @@ def tricks() -> list[str]:
     return [url for one in parts if (url := "".join(one)) != REDIRECT]
 
 
-@pytest.mark.spec("R0215", "R0227", "R0336", "R0338", "R1275", "R1276", "R1277")
+@pytest.mark.spec("R0215", "R0227", "R0326", "R0336", "R0338", "R1275", "R1276", "R1277")
 @live
 async def test_no_redirect_but_the_registered_one_is_ever_used() -> None:
     forms = tricks()
@@ -471,6 +487,11 @@ async def test_a_parameter_that_is_there_twice_and_unknown_clients_get_a_page() 
 # ---------------------------------------------------------------- state
 
 
+async def stored(setup: ProxySetup) -> set[str]:
+    """The names of all that the proxy has stored."""
+    return set(await setup.store.names(SERVER_PRINCIPAL, "", "", 1000))
+
+
 async def started(setup: ProxySetup, client: dict[str, Any], browser: Any) -> str:
     """The URL of the provider's page, after the user's approval."""
     page = await browser.get(setup.authorization_url(client))
@@ -482,13 +503,18 @@ async def started(setup: ProxySetup, client: dict[str, Any], browser: Any) -> st
 async def test_state_is_random_and_exists_only_after_the_approval() -> None:
     async with proxied() as setup:
         client, browser = await setup.register(), setup.browser()
-        page = await browser.get(setup.authorization_url(client))
+        before = await stored(setup)
+        await browser.get(setup.authorization_url(client))
+        page = await browser.get(setup.authorization_url(client))  # the browser is known
         assert all("-login-" not in name for name in browser.cookies)
+        assert await stored(setup) == before
         decided = await browser.decide(page)
         assert any("-login-" in name for name in decided.cookies)
+        assert any(" state " in name for name in await stored(setup) - before)
         states = {query_of(decided.next_url)["state"]}
-        states |= {query_of(await started(setup, client, setup.browser()))["state"] for _ in "abc"}
-        assert len(states) == 4
+        for other in (browser, browser, setup.browser(), setup.browser()):
+            states.add(query_of(await started(setup, client, other))["state"])
+        assert len(states) == 5  # one for each request, not for each browser
         assert all(len(state) == 43 for state in states)
 
 
@@ -571,12 +597,15 @@ async def test_a_code_is_good_once_for_its_client_redirect_and_verifier() -> Non
 
 @pytest.mark.spec("R0225")
 @live
-async def test_a_code_that_is_used_twice_takes_back_what_it_gave() -> None:
+async def test_a_code_that_is_used_twice_takes_back_what_it_gave(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with proxied() as setup:
         client = await setup.register()
         code = await setup.code(client, setup.browser())
         tokens = (await setup.exchange(client, code)).json
         assert (await setup.exchange(client, code)).json["error"] == "invalid_grant"
+        assert "an authorization code was used twice; its grant has ended" in caplog.text
         refused = await setup.refresh(client, tokens["refresh_token"])
         assert refused.json["error"] == "invalid_grant"
         assert (await setup.call(tokens["access_token"])).status == 401
