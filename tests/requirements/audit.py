@@ -1,6 +1,6 @@
 """The audit of the marks: what obeys a rule is changed in a copy, and a test that names it must fail.
 
-`mutations/*.toml` holds the changes, `mutations/drawn.txt` the rows that were drawn for the audit.
+`mutations/*.toml` holds the changes, `mutations/drawn*.txt` the rows that were drawn for the audit.
 Rules: standard library only; changes copies of the package, never the package.
 """
 
@@ -25,10 +25,11 @@ from requirements.index import FOLDER, ROOT, Row, read_index
 from requirements.trace import read_marks
 
 MUTATIONS = FOLDER / "mutations"
-DRAWN = MUTATIONS / "drawn.txt"
+# Each draw leaves out the rows that had changes before it.
+DRAWS = (MUTATIONS / "drawn.txt", MUTATIONS / "drawn-2.txt")
 PACKAGE = ROOT / "src" / "colonnade"
 
-# The commit whose tested rules were drawn from, and how many were drawn.
+# The commit whose tested rules were drawn from at first, and how many are drawn at a time.
 SEED = "b48548d71917bd3f5d625edd7db8f57e40dc5379"
 COUNT = 100
 
@@ -132,8 +133,8 @@ def draw(rows: Iterable[Row], seed: str = SEED, count: int = COUNT) -> list[str]
     return sorted(random.Random(seed).sample(ids, count))
 
 
-def read_drawn(path: Path = DRAWN) -> list[str]:
-    """The recorded draw: the index changes, and what was drawn must not."""
+def read_drawn(path: Path) -> list[str]:
+    """A recorded draw: the index changes, and what was drawn must not."""
     lines = path.read_text("utf-8").splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 
@@ -205,8 +206,11 @@ def verdict_of(code: int, stdout: str, stderr: str) -> tuple[str, str]:
     return ERROR, f"pytest ended with {code}: {lines[-1]}"
 
 
-def table_of(mutations: Sequence[Mutation], drawn: Sequence[str], rows: dict[str, Row]) -> str:
-    """The audit as a table in Markdown: every drawn row, then the rows named beside the draw."""
+def table_of(
+    mutations: Sequence[Mutation], draws: Sequence[Sequence[str]], rows: dict[str, Row]
+) -> str:
+    """The audit as a table in Markdown: every drawn row, then the rows named beside the draws."""
+    drawn = [id_ for one in draws for id_ in one]
     lines = ["| row | rule | change | first | mended |", "|---|---|---|---|---|"]
     named = {mutation.id for mutation in mutations}
     for id_ in [*drawn, *sorted(named - set(drawn))]:
@@ -215,10 +219,13 @@ def table_of(mutations: Sequence[Mutation], drawn: Sequence[str], rows: dict[str
         lines += [f"| {id_} | {words} | {one.note} | {one.first} | {one.mended} |" for one in found]
         if not found:
             lines.append(f"| {id_} | {words} | {_without(rows[id_])} | | |")
-    drawn_here = named & set(drawn)
-    not_red = {mutation.id for mutation in mutations if mutation.first != RED} & drawn_here
-    share = f"{len(drawn_here - not_red)} of {len(drawn_here)} drawn rows"
-    return "\n".join([*lines, "", f"At first {share} were red for each of their changes."])
+    lines.append("")
+    not_red = {mutation.id for mutation in mutations if mutation.first != RED}
+    for number, one in enumerate(draws, start=1):
+        here = named & set(one)
+        share = f"{len(here - not_red)} of {len(here)} drawn rows"
+        lines.append(f"Draw {number}: at first {share} were red for each of their changes.")
+    return "\n".join(lines)
 
 
 def _without(row: Row) -> str:
@@ -245,9 +252,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--table", action="store_true", help="print what was found; run nothing")
     options = parser.parse_args(arguments)
     rows = {row.id: row for row in read_index()}
-    mutations, drawn = read_mutations(), read_drawn()
+    mutations, draws = read_mutations(), [read_drawn(path) for path in DRAWS]
+    drawn = [id_ for one in draws for id_ in one]
     if options.table:
-        print(table_of(mutations, drawn, rows))
+        print(table_of(mutations, draws, rows))
         return 0
     wanted = set(options.ids)
     if unknown := sorted(wanted - {mutation.id for mutation in mutations}):
@@ -266,9 +274,10 @@ def main(arguments: list[str]) -> int:
         for id_ in drawn:
             if id_ not in named:
                 print(f"{id_} none  {_without(rows[id_])}")
-    of_draw = [result for result in results if result.mutation.id in drawn]
+    for number, one in enumerate(draws, start=1):
+        of_draw = [result for result in results if result.mutation.id in one]
+        print(f"draw {number}: {share_of(of_draw)}")
     beside = [result for result in results if result.mutation.id not in drawn]
-    print(f"drawn rows: {share_of(of_draw)}")
     if beside:
         print(f"other rows: {share_of(beside)}")
     return 0 if all(result.verdict == RED for result in results) else 1

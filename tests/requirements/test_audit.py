@@ -9,6 +9,7 @@ import pytest
 
 from requirements.audit import (
     COUNT,
+    DRAWS,
     ERROR,
     GREEN,
     PACKAGE,
@@ -50,8 +51,8 @@ def test_every_change_fits_its_file_once_and_names_a_tested_rule() -> None:
 
 
 def test_the_recorded_draw_is_of_the_index() -> None:
-    drawn = read_drawn()
-    assert len(set(drawn)) == COUNT
+    drawn = [id_ for path in DRAWS for id_ in read_drawn(path)]
+    assert len(set(drawn)) == len(drawn) == COUNT * len(DRAWS)
     assert set(drawn) <= {row.id for row in read_index()}
 
 
@@ -119,10 +120,12 @@ def test_a_rule_counts_as_red_when_each_of_its_changes_is() -> None:
 
 def test_the_table_has_every_drawn_row_and_those_beside_the_draw() -> None:
     rows = {one.id: one for one in (row("R0001"), row("R0002", status="not-ours"), row("R0003"))}
-    table = table_of([mutation("R0003", "a new test"), mutation("R0001")], ["R0001", "R0002"], rows)
+    table = table_of(
+        [mutation("R0003", "a new test"), mutation("R0001")], [["R0001", "R0002"]], rows
+    )
     assert table.splitlines()[2:5] == [
         "| R0001 | says it shortly | b for a | red |  |",
         "| R0002 | says it shortly | now not-ours: why | | |",
         "| R0003 | says it shortly | b for a | green | a new test |",
     ]
-    assert table.endswith("At first 1 of 1 drawn rows were red for each of their changes.")
+    assert table.endswith("Draw 1: at first 1 of 1 drawn rows were red for each of their changes.")

@@ -8,6 +8,7 @@ import pytest
 from colonnade import Ask, Context, Fault, FaultKind, Server, ToolError
 from colonnade.protocol.negotiation import Callers
 from colonnade.protocol.revision import JUNE_2025, NOVEMBER_2025
+from colonnade.protocol.tasks.record import is_task_id
 from colonnade.store.memory import MemoryStore
 from live import live
 from server.raw_client import (
@@ -94,7 +95,7 @@ async def test_tools_say_whether_they_run_as_tasks() -> None:
 async def test_a_call_with_task_becomes_a_task_at_once() -> None:
     async with client_of(workshop(), CORE) as client:
         created = await start(client, "wait", task={"ttl": 90_000})
-        assert isinstance(created["taskId"], str)
+        assert is_task_id(created["taskId"])  # of the server's own making
         assert created["status"] == "working"
         assert created["ttl"] == 90_000
         assert created["createdAt"].endswith("Z")
