@@ -54,7 +54,8 @@ def test_the_unit_s_command_is_that_of_readme_and_the_name_it_is_reached_by() ->
     program, *rest = unit_command()
     assert program == "/srv/weather/.venv/bin/colonnade"
     readme = readme_command()[1:]
-    assert rest == [*readme, "--allow-host", "mcp.example.com", "--log-json"]
+    names = shlex.split("--allow-host mcp.example.com --trusted-proxy 127.0.0.1")
+    assert rest == [*readme, *names, "--log-json"]
 
 
 def test_what_the_container_copies_is_there_and_not_ignored() -> None:
