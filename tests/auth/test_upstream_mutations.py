@@ -123,9 +123,9 @@ CUTS: dict[str, Cut] = {
         "quotes",
     ),
     "a failure of another caller": Cut(
-        SUPERVISOR,
-        "if self._settings.is_per_caller and caller is not None:",
-        "if False:",
+        "host/servers/restarts.py",
+        "policy = self.by_caller.get(caller)",
+        "policy = next(iter(self.by_caller.values()), None)",
         EXCHANGE,
         "fails_for_one",
     ),

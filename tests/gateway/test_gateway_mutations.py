@@ -14,7 +14,38 @@ PARITY, OWNED, ROOTS = "test_parity.py", "test_attribution.py", "test_roots_chan
 SESSION, LISTINGS = "host/servers/session.py", "host/servers/listings.py"
 ATTACKS = "test_attacks.py"
 
+SUPERVISOR = "host/servers/supervisor.py"
+CRASHING = "../host/servers/test_crashing_callers.py"
+
 CUTS: dict[str, Cut] = {
+    "crashes of another session of a principal": Cut(
+        SESSION,
+        "return CallerKey(self._first_caller, self._first_session)",
+        "return CallerKey(self._first_caller)",
+        "test_crashing_callers.py",
+        "anonymous",
+    ),
+    "stderr for one caller in a list for all": Cut(
+        SUPERVISOR,
+        "return (counted if is_own else LISTS), None",
+        "return (counted if is_own else LISTS), counted",
+        SESSIONS,
+        "in_no_error_of_another",
+    ),
+    "a caller that crashes what others use": Cut(
+        SUPERVISOR,
+        'if self._crashes.by_caller and (common or self._settings.sharing == "pooled"):',
+        "if False:",
+        CRASHING,
+        "refused_and_no_other",
+    ),
+    "suspects of two crashes": Cut(
+        "host/servers/restarts.py",
+        "self._suspects = (is_recent and self._suspects & suspects) or suspects",
+        "self._suspects = frozenset([sorted(suspects)[0]])",
+        CRASHING,
+        "in_flight_once",
+    ),
     "principal of a cursor": Cut(
         "gateway/pages.py",
         "position[:2] != (exchange.method.name, exchange.principal)",
@@ -142,7 +173,7 @@ CUTS: dict[str, Cut] = {
         "put_on_the_call",
     ),
     "session of changed roots": Cut(
-        "host/servers/supervisor.py",
+        SUPERVISOR,
         "if one.key is not None and one.key.session == session and one.roots_changed():",
         "if one.roots_changed():",
         ROOTS,

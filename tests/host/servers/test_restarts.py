@@ -1,5 +1,7 @@
 """When a server is started again: the waits, the budget, and what makes good again. No loop."""
 
+from collections.abc import Hashable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,8 +10,12 @@ from colonnade.errors import Output
 from colonnade.host.servers.restarts import (
     FIRST_S,
     LONGEST_S,
+    MAX_COUNTED,
+    PAUSE_S,
+    SEVERAL,
     STEADY_S,
     Crash,
+    CrashCounts,
     RestartPolicy,
     longest_wait,
 )
@@ -126,3 +132,122 @@ def test_what_a_server_wrote_for_one_caller_is_told_to_no_other() -> None:
     assert not theirs.output_for("")
     nobodys = Crash(0.0, "it exited with 1", Output(("no such file",)))
     assert nobodys.output_for("bob").stderr == ("no such file",)
+
+
+# ---------------------------------------------------------------- counted by caller
+
+
+def end(counts: CrashCounts, at: float, *suspects: Hashable, lived_s: float = 0.0) -> None:
+    counts.crashed(Crash(at, "it exited with 1"), lived_s, frozenset(suspects), 1.0)
+
+
+def refused(counts: CrashCounts, at: float, *callers: Hashable) -> list[Hashable]:
+    """Those of the callers that are refused."""
+    return [one for one in callers if counts.refusal(at, one, one) is not None]
+
+
+def test_a_caller_that_crashes_the_server_is_refused_and_no_other() -> None:
+    counts = CrashCounts(MOST, WITHIN_S)
+    for number in range(MOST):
+        end(counts, float(number), "eve")
+    assert refused(counts, 10.0, "ann", "eve", "bob") == ["eve"]
+    assert (counts.health(10.0), counts.given_up(10.0), counts.total) == ("given_up", 1, MOST)
+    message = str(counts.refusal(10.0, "eve", "eve"))
+    assert message.startswith("it failed 5 times within 300 s for this caller and is not tried for")
+    assert refused(counts, 4.0 + WITHIN_S, "eve") == []
+
+
+def test_of_several_suspects_the_one_that_was_there_each_time_is_refused() -> None:
+    counts = CrashCounts(MOST, WITHIN_S)
+    end(counts, 0.0, "ann", "bob", "eve")
+    end(counts, 1.0, "cat", "eve")
+    for number in range(2, 6):
+        end(counts, float(number), "eve", "bob", "ann")
+    assert refused(counts, 6.0, "ann", "bob", "cat", "eve") == ["eve"]
+
+
+def test_callers_that_are_suspects_of_each_crash_together_are_not_refused() -> None:
+    counts = CrashCounts(MOST, WITHIN_S)
+    for number in range(10 * MOST):
+        end(counts, float(number), "ann", "eve")
+        assert refused(counts, float(number), "ann", "eve") == []
+        assert counts.pause_s(float(number)) == (PAUSE_S if number else 0.0)
+
+
+def test_suspects_of_a_crash_long_ago_are_no_suspects_of_the_next() -> None:
+    counts = CrashCounts(1, WITHIN_S)
+    end(counts, 0.0, "ann", "bob")
+    end(counts, WITHIN_S, "bob", "cat")
+    assert refused(counts, WITHIN_S, "ann", "bob", "cat") == []
+
+
+def test_crashes_in_no_call_refuse_nobody_and_delay_the_next_start() -> None:
+    counts = CrashCounts(1, WITHIN_S)
+    end(counts, 0.0)
+    assert counts.pause_s(0.0) == 0.0
+    end(counts, 1.0)
+    assert (counts.pause_s(1.0), counts.pause_s(1.0 + PAUSE_S)) == (PAUSE_S, 0.0)
+    end(counts, 2.0 + STEADY_S)
+    assert counts.pause_s(2.0 + STEADY_S) == 0.0
+    assert refused(counts, 2.0 + STEADY_S, "ann", None) == []
+    assert counts.health(2.0 + STEADY_S) == "healthy"
+
+
+def test_a_server_that_does_not_start_for_several_callers_is_refused_to_all() -> None:
+    counts = CrashCounts(MOST, WITHIN_S)
+    for number in range(MOST):
+        assert refused(counts, 0.0, "zoe") == []
+        counts.start_failed(Crash(0.0, "it exited with 1"), number % SEVERAL, 0.0)
+    assert refused(counts, 0.0, "zoe", 0) == ["zoe", 0]
+    assert "failed 5 times within 300 s for several callers" in str(counts.refusal(0.0, "zoe", ""))
+    assert counts.health(0.0) == "given_up"
+
+
+def test_failed_starts_for_fewer_callers_or_with_one_that_worked_are_of_those_callers() -> None:
+    counts = CrashCounts(1, WITHIN_S)
+    for number in range(SEVERAL - 1):
+        counts.start_failed(Crash(0.0, "it exited with 1"), number, 1.0)
+    assert refused(counts, 0.0, "zoe", 0, 1) == [0, 1]
+    counts.started()
+    counts.start_failed(Crash(0.0, "it exited with 1"), "eve", 1.0)
+    assert refused(counts, 0.0, "zoe", "eve") == ["eve"]
+
+
+def test_failed_starts_with_credentials_of_callers_are_of_those_callers() -> None:
+    counts = CrashCounts(1, WITHIN_S, for_all=False)
+    for number in range(2 * SEVERAL):
+        counts.start_failed(Crash(0.0, "it exited with 1"), number, 1.0)
+    assert refused(counts, 0.0, "zoe", 0) == [0]
+
+
+def test_a_restart_by_hand_forgives_all_callers() -> None:
+    counts = CrashCounts(1, WITHIN_S)
+    end(counts, 0.0, "eve")
+    for number in range(SEVERAL):
+        counts.start_failed(Crash(0.0, "it exited with 1"), number, 1.0)
+    end(counts, 0.0)
+    end(counts, 0.0)
+    counts.reset()
+    assert refused(counts, 0.0, "eve", "zoe", 0) == []
+    assert (counts.pause_s(0.0), counts.health(0.0)) == (0.0, "healthy")
+
+
+def test_callers_that_crash_a_server_take_a_bounded_memory() -> None:
+    counts = CrashCounts(1, WITHIN_S)
+    for number in range(2 * MAX_COUNTED):
+        end(counts, 0.0, number)
+    assert len(counts.by_caller) == MAX_COUNTED
+    assert refused(counts, 0.0, 0, 2 * MAX_COUNTED - 1) == [2 * MAX_COUNTED - 1]
+    later = 2 * WITHIN_S + 1
+    end(counts, later, "eve")
+    assert list(counts.by_caller) == ["eve"]
+    assert refused(counts, later + 2 * WITHIN_S + 1, "eve") == []
+    assert counts.by_caller == {}
+
+
+def test_a_refusal_quotes_what_a_server_wrote_to_those_who_may_see_it() -> None:
+    counts = CrashCounts(1, WITHIN_S)
+    crash = Crash(0.0, "it exited with 1", Output(("of eve",)), "eve")
+    counts.crashed(crash, 0.0, frozenset({"eve"}), 1.0)
+    shown = [counts.refusal(1.0, "eve", to) for to in ("eve", "ann", None)]
+    assert [one is not None and one.output.stderr for one in shown] == [("of eve",), (), ()]

@@ -434,11 +434,15 @@ async def test_what_a_process_wrote_for_one_caller_is_in_no_error_of_another() -
                 await server.call("die", "alice", text="alice's canary")
         with pytest.raises(CannotConnect, match="alice's canary"):
             await server.call("who", "alice")
+        # A list is shown to others, even one that was read for alice.
+        params = t.PaginatedRequestParams()
+        listing = Call("tools/list", params, "alice", lambda _: None)
         with pytest.raises(CannotConnect) as caught:
-            await server.call("who", "carol")
+            await server.supervisor.run_read_only(listing, lambda call: call.client.list_tools())
         assert "canary" not in str(caught.value)
         assert "exited with 3" in str(caught.value)
         assert await server.call("who", "bob")  # whose process is alive
+        assert await server.call("who", "carol")
 
 
 @live

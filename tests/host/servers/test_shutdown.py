@@ -101,8 +101,8 @@ async def test_a_server_that_ends_again_and_again_is_given_up_until_it_is_restar
         with pytest.raises(CannotConnect) as caught:
             await server.call("who")
         assert str(caught.value).startswith(
-            "server 'odd': it failed 3 times within 300 s and is not started for 300 s, or until it is "
-            "restarted. Last: "
+            "server 'odd': it failed 3 times within 300 s for this caller and is not tried for 300 s, "
+            "or until it is restarted. Last: "
         )
         assert "No module named 'git'" in str(caught.value)
         status = server.supervisor.status

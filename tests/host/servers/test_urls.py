@@ -89,7 +89,7 @@ async def test_an_address_where_nobody_is_backs_off() -> None:
             with pytest.raises(CannotConnect):
                 await server.call("add", a=1, b=2)
         with pytest.raises(
-            CannotConnect, match="it failed 2 times within 300 s and is not started"
+            CannotConnect, match="it failed 2 times within 300 s for this caller and is not tried"
         ):
             await server.call("add", a=1, b=2)
 

@@ -6,13 +6,24 @@ do not all restart together. Several processes of one server that end at the sam
 crash. After too many crashes within a period the server is given up, until it is restarted by hand
 or the same period has passed; it then has one attempt.
 
-Rules: `RestartPolicy` has no clock, no random numbers and starts nothing: the time and the random
-fraction are arguments.
+`CrashCounts` has one such policy for each caller, so that a caller that crashes the server is
+refused alone. A process may have had calls of several callers when it crashed. Then all of them are
+suspects, and the next crash leaves those that are suspects of both:
+
+    crash 1, in flight: ann, bob, eve      nobody is refused
+    crash 2, in flight: cat, eve           eve is left: counted for eve
+    crash 3, in flight: bob, eve           counted for eve again
+
+Failed starts are counted for the caller that started the server, and for all callers together: the
+server is given up for all if it did not start for several of them, and for none in between.
+
+Rules: no clock and no random numbers here, and nothing is started: the time and the random fraction
+are arguments. One caller never makes the server refuse another, unless it fails at its start.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Hashable
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -29,6 +40,16 @@ STEADY_S = 30.0
 # Processes of one server that end within this time ended for the same reason.
 INCIDENT_S = 5.0
 
+# Callers whose crashes are counted. Those that crashed longest ago are forgotten, and each that has
+# not crashed for twice the period that counts.
+MAX_COUNTED = 1000
+# A server that does not start for this many callers in a row is refused to all: with two, one user
+# with two clients could be the reason.
+SEVERAL = 3
+# The next start waits for this long if nobody can be blamed for two crashes in a row; calls wait
+# with it. A server that crashes by itself is started once a second at most.
+PAUSE_S = 1.0
+
 Health: TypeAlias = Literal["healthy", "backing_off", "given_up"]
 
 
@@ -42,15 +63,15 @@ class Crash(Struct, frozen=True):
     at: float
     message: str
     output: Output = NO_OUTPUT
-    caller: str | None = None
+    caller: Hashable = None
 
-    def output_for(self, caller: str) -> Output:
-        """What the server wrote, if this caller may see it."""
+    def output_for(self, caller: Hashable) -> Output:
+        """What the server wrote, if this caller may see it; None for what all callers may see."""
         return self.output if self.caller in (None, caller) else NO_OUTPUT
 
 
 class RestartPolicy:
-    """Decides when one server may be started again after it crashed."""
+    """Decides when one server may be started again after it crashed, for one caller or for all."""
 
     def __init__(self, max_crashes: int, within_s: float) -> None:
         self._max_crashes = max_crashes
@@ -102,21 +123,27 @@ class RestartPolicy:
             return "healthy"
         return "given_up" if self._given_up else "backing_off"
 
-    def refusal(self, now: float, caller: str) -> CannotConnect | None:
-        """The error for a caller while the server may not be started; None if it may."""
+    def refusal(self, now: float, shown_to: Hashable, callers: str) -> CannotConnect | None:
+        """The error while the server may not be started; None if it may. `shown_to` is who may read
+        what the server wrote, None for every caller; `callers` are those that are refused."""
         health = self.health(now)
         if health == "healthy" or self.last is None:
             return None
         recent = self.recent(now)
         times = "once" if recent == 1 else f"{recent} times"
-        message = f"it failed {times} within {self._within_s:g} s"  # crashed, or did not start
+        # Crashed, or did not start.
+        message = f"it failed {times} within {self._within_s:g} s for {callers}"
         if health == "given_up":
-            message += f" and is not started for {self.wait_s(now):.0f} s, or until it is restarted"
+            message += f" and is not tried for {self.wait_s(now):.0f} s, or until it is restarted"
         else:
             message += f"; the next attempt is in {self.wait_s(now):.1f} s"
         return CannotConnect(
-            f"{message}. Last: {self.last.message}", output=self.last.output_for(caller)
+            f"{message}. Last: {self.last.message}", output=self.last.output_for(shown_to)
         )
+
+    def is_over(self, now: float) -> bool:
+        """Whether its crashes are so long ago that they change nothing any more."""
+        return self.last is None or now - self.last.at > 2 * self._within_s
 
     def recent(self, now: float) -> int:
         """The number of crashes within the period that counts."""
@@ -133,6 +160,121 @@ def longest_wait(in_a_row: int) -> float:
     if in_a_row <= 1:
         return 0.0
     return min(LONGEST_S, FIRST_S * 2.0 ** min(in_a_row - 2, 32))
+
+
+class CrashCounts:
+    """The crashes of one server, by caller, and its failed starts for all callers. `for_all` is
+    whether a failed start may be the fault of the server: with credentials of callers it is not."""
+
+    def __init__(self, max_crashes: int, within_s: float, *, for_all: bool = True) -> None:
+        self._max_crashes = max_crashes
+        self._within_s = within_s
+        self._for_all = for_all
+        self.total: int = 0
+        # In the order of their last crash.
+        self.by_caller: dict[Hashable, RestartPolicy] = {}
+        # Since the server last started: the failed starts, and up to `SEVERAL` of those callers.
+        self._starts = RestartPolicy(max_crashes, within_s)
+        self._starters: set[Hashable] = set()
+        # Who may have caused the last crash of a process that several callers used.
+        self._suspects: frozenset[Hashable] = frozenset()
+        self._suspected_at = 0.0
+        # Of crashes that nobody can be blamed for: the last, and when the next start may be.
+        self._blameless_at: float | None = None
+        self._not_before = 0.0
+
+    def start_failed(self, crash: Crash, caller: Hashable, fraction: float) -> bool:
+        """Record a start that failed, and who it was for. Returns whether the server is given up
+        for that caller."""
+        self.total += 1
+        if self._for_all:
+            self._starts.crashed(crash, 0.0, fraction)
+            if len(self._starters) < SEVERAL:
+                self._starters.add(caller)
+        return self._count(caller, crash, 0.0, fraction)
+
+    def started(self) -> None:
+        """Record a start that worked: those before it were not the fault of the server."""
+        if self._starters:
+            self._starts.reset()
+            self._starters.clear()
+
+    def crashed(
+        self, crash: Crash, lived_s: float, suspects: frozenset[Hashable], fraction: float
+    ) -> Hashable:
+        """Record the end of a process that ran for `lived_s`; `suspects` are the callers that may
+        have caused it. Returns the caller that the server is given up for, None for none."""
+        self.total += 1
+        if suspects:
+            is_recent = crash.at - self._suspected_at < self._within_s
+            self._suspects = (is_recent and self._suspects & suspects) or suspects
+            self._suspected_at = crash.at
+            if len(self._suspects) == 1:
+                (caller,) = self._suspects
+                return caller if self._count(caller, crash, lived_s, fraction) else None
+        if self._blameless_at is not None and crash.at - self._blameless_at < STEADY_S:
+            self._not_before = crash.at + PAUSE_S
+        self._blameless_at = crash.at
+        return None
+
+    def refusal(self, now: float, caller: Hashable, shown_to: Hashable) -> CannotConnect | None:
+        """The error for a caller that the server may not be started for; None if it may."""
+        if (refusal := self.own_refusal(now, caller, shown_to)) is not None:
+            return refusal
+        return self._starts.refusal(now, shown_to, "several callers") if self._is_broken else None
+
+    def own_refusal(self, now: float, caller: Hashable, shown_to: Hashable) -> CannotConnect | None:
+        """The error for a caller whose own crashes are the reason; None if they are none."""
+        policy = self.by_caller.get(caller)
+        if policy is None:
+            return None
+        if policy.is_over(now):
+            del self.by_caller[caller]
+            return None
+        return policy.refusal(now, shown_to, "this caller")
+
+    def pause_s(self, now: float) -> float:
+        """How long the next start waits after crashes that nobody can be blamed for."""
+        return max(0.0, self._not_before - now)
+
+    def health(self, now: float) -> Health:
+        """What prevents a start now for all callers or any of them, if anything: the worst."""
+        found = {one.health(now) for one in self.by_caller.values()}
+        if self._is_broken:
+            found.add(self._starts.health(now))
+        for worst in ("given_up", "backing_off"):
+            if worst in found:
+                return worst
+        return "healthy"
+
+    def given_up(self, now: float) -> int:
+        """The number of callers that it is given up for by their own crashes."""
+        return sum(one.health(now) == "given_up" for one in self.by_caller.values())
+
+    def reset(self) -> None:
+        """Forget all crashes: the server was restarted by hand."""
+        self.by_caller.clear()
+        self._starts.reset()
+        self._starters.clear()
+        self._suspects = frozenset()
+        self._blameless_at = None
+        self._not_before = 0.0
+
+    @property
+    def _is_broken(self) -> bool:
+        return len(self._starters) >= SEVERAL
+
+    def _count(self, caller: Hashable, crash: Crash, lived_s: float, fraction: float) -> bool:
+        now, policies = crash.at, self.by_caller
+        found = policies.pop(caller, None)
+        while policies:
+            oldest = next(iter(policies))
+            if len(policies) < MAX_COUNTED and not policies[oldest].is_over(now):
+                break
+            del policies[oldest]
+        found = policies[caller] = found or RestartPolicy(self._max_crashes, self._within_s)
+        found.crashed(crash, lived_s, fraction)
+        return found.health(now) == "given_up"
 
 
 # ---------------------------------------------------------------- waiting

@@ -100,7 +100,10 @@ State: TypeAlias = Literal["idle", "starting", "ready", "backing_off", "given_up
 
 class Status(Struct, frozen=True, kw_only=True):
     """The status of a server. `since` is when the state began (Unix time); `pid` is its first
-    process, for stdio; `sessions` is how many sessions are open; `stderr` is what it wrote last."""
+    process, for stdio; `sessions` is how many sessions are open; `stderr` is what it wrote last.
+    Crashes are counted by caller: `callers_given_up` is how many callers are refused until the
+    server is restarted or `crashes_s` have passed. Without open sessions `state` is that of the
+    caller it is worst for."""
 
     key: str
     state: State
@@ -110,6 +113,7 @@ class Status(Struct, frozen=True, kw_only=True):
     sessions: int = 0
     in_flight: int = 0
     crashes: int = 0
+    callers_given_up: int = 0
     last_error: str | None = None
     stderr: tuple[str, ...] = ()
 
@@ -330,6 +334,7 @@ class SessionEvents:
 
     def on_closed(self) -> None:
         """The connection has ended."""
+        self._session.interrupted = tuple(self._session.calls)
         self._client.on_closed()
         self._session.connection_lost()
 
@@ -614,6 +619,9 @@ class HostedSession:
         self.is_elsewhere: bool = False
         self.caller: str | None = None
         self.calls: dict[SessionCall, None] = {}
+        # Those that were in flight when the connection ended, and whose call opened it.
+        self.interrupted: tuple[SessionCall, ...] = ()
+        self.opened_for: Hashable = None
         # What the lists of this very session were found to be, by kind, and when they were read.
         # Empty without pins. A pinned session is not opened again below a call.
         self.is_pinned: bool = False
@@ -698,9 +706,23 @@ class HostedSession:
         return self.isolation is not Isolation.PER_CALLER
 
     @property
-    def only_caller(self) -> str | None:
+    def only_caller(self) -> CallerKey | None:
         """The only caller that has used it."""
-        return None if self.served_several else self._first_caller
+        if self.served_several or self._first_caller is None:
+            return None
+        return CallerKey(self._first_caller, self._first_session)
+
+    @property
+    def suspects(self) -> frozenset[Hashable]:
+        """The callers that may have caused its end. A list is read for the host, not for a
+        caller, and a session that several callers have used knows those in flight alone."""
+        if self.served_several:
+            return frozenset(
+                CallerKey(call.context.exchange.principal, call.client_session)
+                for call in self.interrupted
+                if not call.is_background and not reads_list(call.context)
+            )
+        return frozenset((self.only_caller if self.had_calls else self.opened_for,))
 
     @property
     def is_idle(self) -> bool:

@@ -7,9 +7,10 @@
 A server has sessions: one for all callers if each request is independent; otherwise one for each
 caller, or a pool of them, or one shared session without input requests, as its settings say.
 
-Rules: every wait ends. Nothing is started before a call needs it, and a server that crashes again
-and again is left alone for a while (`RestartPolicy`). A call that is cancelled while it waits for a
-start cancels the start only if no other call waits for it. One server knows nothing of another.
+Rules: every wait ends. Nothing is started before a call needs it. A caller that crashes the server
+again and again is refused for a while (`CrashCounts`), and no other is. A call that is cancelled
+while it waits for a start cancels the start only if no other call waits for it. One server knows
+nothing of another.
 """
 
 import asyncio
@@ -17,7 +18,15 @@ import logging
 import os
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Hashable,
+    Mapping,
+)
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
@@ -46,7 +55,7 @@ from colonnade.errors import (
 )
 from colonnade.host.config.settings import MAX_SESSIONS, ServerEntry
 from colonnade.host.servers.callers import CallerKey, CallerKeys, SamplingRates, SessionIndex
-from colonnade.host.servers.restarts import Crash, RestartPolicy, SharedStart
+from colonnade.host.servers.restarts import Crash, CrashCounts, SharedStart
 from colonnade.host.servers.session import (
     HostedSession,
     Isolation,
@@ -65,6 +74,7 @@ from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputCapabilities, InputRequestKind
 from colonnade.protocol.revision import Revision, Revisions
+from colonnade.protocol.schema.error_messages import truncate
 from colonnade.transport.process.sandbox import Sandbox
 
 if TYPE_CHECKING:  # most servers need no authorization
@@ -95,8 +105,8 @@ SHOWN_LINES = 20
 ROUNDING_S = 1e-3
 # Sessions of a server with a URL, if its settings say nothing else.
 MAX_CONNECTIONS = 1000
-# Callers with credentials of their own whose failures are remembered; the oldest are forgotten.
-MAX_CALLER_RESTARTS = 1000
+# Who reads a list that all callers share: the host itself, in whosever call it is read.
+LISTS = "lists"
 
 # Errors before the server was tried, or that are not its fault: these do not count as crashes.
 NOT_A_CRASH = (AuthError, LocalProtocolError, Refused)
@@ -378,10 +388,10 @@ class ServerSupervisor:
         self._on_change = on_change
         self._clock = clock
         self._random_fraction = random_fraction
-        self._restarts = RestartPolicy(settings.max_crashes, settings.crashes_s)
-        # Of each caller, if callers have credentials of their own: what fails with those of one
-        # does not stop another.
-        self._caller_restarts: dict[str, RestartPolicy] = {}
+        # What fails with the credentials of one caller does not stop another.
+        self._crashes = CrashCounts(
+            settings.max_crashes, settings.crashes_s, for_all=not settings.is_per_caller
+        )
         self._stderr = StderrBuffer()
         self._sessions: SessionIndex[HostedSession] = SessionIndex()
         # By the caller that waits; None for all callers, until it is known that each needs its own.
@@ -505,8 +515,8 @@ class ServerSupervisor:
                     raise
             return await self._run(request, work)
         except ChannelError as error:
-            last = self._restarts.last
-            if not isinstance(error, CannotConnect) or (last and last.caller is not None):
+            # `CannotConnect` has output that every caller may see, since a list is read.
+            if not isinstance(error, CannotConnect):
                 remove_output(error)
             raise
 
@@ -520,7 +530,8 @@ class ServerSupervisor:
         if self.draining:
             return None
         caller, lists = self._callers.key_of(request), reads_list(request)
-        session = self._sessions.common() or self._available(caller, lists)
+        common = None if self._crashes.by_caller else self._sessions.common()
+        session = common or self._available(caller, lists)
         if session is None or session.home is not None:
             return None
         if not session.is_shared:
@@ -632,9 +643,15 @@ class ServerSupervisor:
     # ------------------------------------------------------------ sessions
 
     def _available(self, caller: CallerKey, lists: bool) -> HostedSession | None:
-        """An open session that this caller may use; `lists` is for a request that reads a list."""
+        """An open session that this caller may use; `lists` is for a request that reads a list.
+        Raises `CannotConnect` if it has crashed what others use."""
         sessions = self._sessions
         common = sessions.common()
+        if self._crashes.by_caller and (common or self._settings.sharing == "pooled"):
+            counted, shown_to = self._counted(caller, lists)
+            refusal = self._crashes.own_refusal(self._clock(), counted, shown_to)
+            if refusal is not None:
+                raise refusal.with_server(self.key)
         if common is not None:
             return common
         own = self._session_key(caller)
@@ -665,16 +682,38 @@ class ServerSupervisor:
                 return session
             start = self._starts.get(self._start_key(caller))
             if start is None or start.is_cancelled:
-                restarts = self._caller_restarts.get(caller.principal, self._restarts)
-                refusal = restarts.refusal(self._clock(), caller.principal)
+                counted, shown_to = self._counted(caller, lists)
+                refusal = self._crashes.refusal(self._clock(), counted, shown_to)
                 if refusal is not None:
                     raise refusal.with_server(self.key)
+                if pause_s := self._crashes.pause_s(self._clock()):
+                    await self._wait_for_pause(pause_s, deadline)
+                    continue
                 if not self._has_room(caller):
                     await self._wait_for_room(caller, deadline)
                     continue
-                start = self._start(caller)
+                start = self._start(caller, counted)
             await start.wait()
             self._check_start(start)
+
+    def _counted(self, caller: CallerKey, lists: bool) -> tuple[Hashable, CallerKey | None]:
+        """Whom the crashes of a request are counted for, and who may see what the server wrote:
+        None for every caller. Sessions of a client that declare other input requests are one."""
+        counted = CallerKey(caller.principal, caller.session)
+        if not lists:
+            return counted, counted
+        settings = self._settings
+        is_own = settings.is_per_caller or (
+            settings.sharing == "caller" and self._handshake is not False
+        )
+        return (counted if is_own else LISTS), None
+
+    async def _wait_for_pause(self, seconds: float, deadline: float) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= deadline:
+            message = "it has crashed several times, and was not started again in time"
+            raise CannotConnect(message).with_server(self.key)
+        await self._changes.wait(min(now + seconds, deadline))
 
     def _start_key(self, caller: CallerKey) -> CallerKey | None:
         """Which start a caller waits for: one for all (None), unless each needs its own session."""
@@ -730,9 +769,10 @@ class ServerSupervisor:
 
     # ------------------------------------------------------------ starting
 
-    def _start(self, caller: CallerKey) -> SharedStart[HostedSession]:
+    def _start(self, caller: CallerKey, counted: Hashable) -> SharedStart[HostedSession]:
         key = self._start_key(caller)
         session = HostedSession(self._connection_lost, self._stderr)
+        session.opened_for = counted
         start = session.start = self._starts[key] = SharedStart(self._open(session, caller))
 
         def done(task: "asyncio.Task[HostedSession]") -> None:
@@ -758,7 +798,9 @@ class ServerSupervisor:
                 self._last_error = str(error)
             elif isinstance(error, CannotConnect):
                 crash = Crash(self._clock(), error.sentence, error.output)
-                self._record_crash(crash, 0.0, caller.principal)
+                self._last_error = f"{crash.message}{crash.output}"
+                if self._crashes.start_failed(crash, session.opened_for, self._random_fraction()):
+                    self._log_given_up(session.opened_for)
             self._close_session(session, "it did not start")
             raise
         self._opened(session, caller)
@@ -766,6 +808,7 @@ class ServerSupervisor:
 
     def _opened(self, session: HostedSession, caller: CallerKey) -> None:
         revision = session.client.peer.revision
+        self._crashes.started()
         session.on(SessionEvent.OPENED)
         if self._settings.sharing == "shared":
             session.isolation = Isolation.SHARED
@@ -808,7 +851,7 @@ class ServerSupervisor:
         # With several callers, the output may be about any of them.
         output = NO_OUTPUT if session.served_several else lost.output
         crash = Crash(now, lost.sentence, output, session.only_caller)
-        self._record_crash(crash, now - session.opened_at, session.caller)
+        self._record_crash(crash, session)
         self._close_session(session, "it has ended")
 
     async def _probe(self, session: HostedSession) -> None:
@@ -821,29 +864,24 @@ class ServerSupervisor:
             if session in self._sessions and not session.calls:
                 what = f"server {self.key!r} answered neither a call nor a ping"
                 log.warning("%s; it is stopped", what)
-                lived_s = self._clock() - session.opened_at
-                self._record_crash(Crash(self._clock(), what), lived_s, session.caller)
+                self._record_crash(Crash(self._clock(), what), session)
                 self._close_session(session, "it answered neither a call nor a ping")
         except ColonnadeError as error:  # an error response: it is alive
             log.debug("server %r: %s", self.key, error)
         finally:
             session.on(SessionEvent.PROBE_ENDED)
 
-    def _record_crash(self, crash: Crash, lived_s: float, caller: str | None) -> None:
+    def _record_crash(self, crash: Crash, session: HostedSession) -> None:
         self._last_error = f"{crash.message}{crash.output}"
-        restarts = self._restarts
-        if self._settings.is_per_caller and caller is not None:
-            restarts.total += 1
-            restarts = self._restarts_of(caller)
-        restarts.crashed(crash, lived_s, self._random_fraction())
+        lived_s, suspects = crash.at - session.opened_at, session.suspects
+        given_up = self._crashes.crashed(crash, lived_s, suspects, self._random_fraction())
+        if given_up is not None:
+            self._log_given_up(given_up)
 
-    def _restarts_of(self, caller: str) -> RestartPolicy:
-        settings, policies = self._settings, self._caller_restarts
-        found = policies.pop(caller, None)
-        if found is None and len(policies) >= MAX_CALLER_RESTARTS:
-            del policies[next(iter(policies))]
-        policies[caller] = found or RestartPolicy(settings.max_crashes, settings.crashes_s)
-        return policies[caller]
+    def _log_given_up(self, caller: Hashable) -> None:
+        who = repr(truncate(caller.principal)) if isinstance(caller, CallerKey) else caller
+        seconds = self._settings.crashes_s
+        log.warning("server %r failed too often: refused to %s for %g s", self.key, who, seconds)
 
     def _schedule_idle_check(self, session: HostedSession, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -900,8 +938,7 @@ class ServerSupervisor:
 
     def restart(self) -> None:
         """Start it again for the next call, whatever happened before; calls in flight finish."""
-        self._restarts.reset()
-        self._caller_restarts.clear()
+        self._crashes.reset()
         for session in self.sessions:
             session.on(SessionEvent.RETIRE)
             if not session.calls:
@@ -949,7 +986,7 @@ class ServerSupervisor:
             return "ready"
         if self._starts:
             return "starting"
-        health = self._restarts.health(self._clock())
+        health = self._crashes.health(self._clock())
         return "idle" if health == "healthy" else health
 
     @property
@@ -965,7 +1002,8 @@ class ServerSupervisor:
             pid=pids[0] if pids else None,
             sessions=len(self._sessions),
             in_flight=sum(len(session.calls) for session in self._sessions),
-            crashes=self._restarts.total,
+            crashes=self._crashes.total,
+            callers_given_up=self._crashes.given_up(self._clock()),
             last_error=self._last_error,
             stderr=self._stderr.last(SHOWN_LINES),
         )
