@@ -5,11 +5,10 @@ each is converted if the schema allows no other interpretation. `str | None` sta
 
 Rules: only if the schema admits no string (or no fraction) at that place, or clearly not this
 one; never a guess between two interpretations; nothing here refuses anything. It runs only after a
-value was refused as it is.
+value was refused as it is. Everything that a value is read as is in the table of `readings`.
 """
 
 import re
-from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -18,22 +17,10 @@ from colonnade.protocol.json_checks import depth, may_be_deep
 from colonnade.protocol.jsonrpc import MAX_DEPTH
 from colonnade.protocol.schema.error_messages import json_type
 from colonnade.protocol.schema.validate import Schema, Types, admitted_types
+from colonnade.signatures.readings import FORMATS, MAX_NUMBER, NUMBER, OUR_WORDS, json_in
 
-# The length of a number in a string; Python itself stops parsing integers at 4,300.
-MAX_NUMBER = 400
 # Alternatives that are searched for the one that fits; larger unions are not coerced.
 MAX_ALTERNATIVES = 64
-
-# Compiled on use: most arguments are valid.
-_NUMBER = r"(?a)[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
-_DATE_TIME = (
-    r"(?a)(\d{4}-\d\d-\d\d)(?:[Tt _](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?([Zz]|[+-]\d\d:?\d\d)?)?"
-)
-_MIDNIGHT = r"(?a)(\d{4}-\d\d-\d\d)[T ]00:00(?::00(?:\.0+)?)?(?:Z|\+00:00)?"
-_CLOCK = r"(?a)(\d\d:\d\d)(Z|[+-]\d\d:\d\d)?"
-_WEEKS = r"(?a)(-?)P(\d{1,6})W"
-_SPAN = r"(?a)(-?)(\d{1,9}):(\d\d):(\d\d(?:\.\d{1,6})?)"
-
 
 # Formats that no number or boolean has.
 _TIMES = frozenset({"date-time", "date", "time", "duration"})
@@ -78,17 +65,17 @@ class _Coercion:
         if "string" in kinds:
             places = self._places(schema, "string")
             if not all(_excludes(place, text) for place in places):
-                write = _FORMATS.get(places[0].get("format", "")) if len(places) == 1 else None
+                write = FORMATS.get(places[0].get("format", "")) if len(places) == 1 else None
                 return write(value) if write and self._scalars else value
         if self._scalars:
-            if "boolean" in kinds and text.lower() in ("true", "false"):
-                return text.lower() == "true"
-            numeric = len(text) <= MAX_NUMBER and re.fullmatch(_NUMBER, text)
+            if "boolean" in kinds and text.lower() in OUR_WORDS:
+                return OUR_WORDS[text.lower()]
+            numeric = len(text) <= MAX_NUMBER and re.fullmatch(NUMBER, text)
             if numeric and kinds & {"integer", "number"}:
                 return _number(text, value, "number" in kinds)
         if text[:1] in ("{", "["):
-            parsed = parse(text.encode(errors="surrogatepass"))
-            if parsed is not msgspec.UNSET and json_type(parsed) in kinds:
+            parsed = json_in(text)
+            if isinstance(parsed, dict | list) and json_type(parsed) in kinds:
                 return self.fix(parsed, schema)
         return value
 
@@ -129,7 +116,7 @@ def _excludes(place: Schema, text: str) -> bool:
     """Whether a schema that admits strings clearly does not admit this one."""
     if "enum" in place:
         return text not in place["enum"]
-    plain = re.fullmatch(_NUMBER, text) or text.lower() in ("true", "false")
+    plain = re.fullmatch(NUMBER, text) or text.lower() in OUR_WORDS
     return place.get("format") in _TIMES and bool(plain)
 
 
@@ -151,44 +138,3 @@ def _number(text: str, otherwise: str, fractions: bool) -> Any:
         return int(number)
     finite = number - number == 0
     return number if fractions and finite else otherwise
-
-
-def _date_time(text: str) -> str:
-    """A date without a time is its midnight; seconds may be missing."""
-    found = re.fullmatch(_DATE_TIME, text)
-    if not found:
-        return text
-    date, clock, seconds, fraction, offset = found.groups()
-    fraction = f".{fraction}" if fraction else ""
-    return f"{date}T{clock or '00:00'}{seconds or ':00'}{fraction}{offset or ''}"
-
-
-def _date(text: str) -> str:
-    found = re.fullmatch(_MIDNIGHT, text)
-    return found[1] if found else text
-
-
-def _time(text: str) -> str:
-    found = re.fullmatch(_CLOCK, text)
-    return f"{found[1]}:00{found[2] or ''}" if found else text
-
-
-def _duration(text: str) -> str:
-    if found := re.fullmatch(_WEEKS, text):
-        return f"{found[1]}P{int(found[2]) * 7}D"
-    if found := re.fullmatch(_SPAN, text):
-        return f"{found[1]}PT{found[2]}H{found[3]}M{found[4]}S"
-    return text
-
-
-def _uuid(text: str) -> str:
-    return text.removeprefix("urn:uuid:").removeprefix("{").removesuffix("}")
-
-
-_FORMATS: dict[str, Callable[[str], str]] = {
-    "date-time": _date_time,
-    "date": _date,
-    "time": _time,
-    "duration": _duration,
-    "uuid": _uuid,
-}

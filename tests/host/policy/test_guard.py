@@ -584,3 +584,29 @@ async def test_without_a_callback_the_inbox_answers_what_servers_ask() -> None:
 
     async with Host({"curious": curious("2026-07-28")}, inbox=Answering()) as host:
         assert "12A" in await asked_for(host, "ask")
+
+
+@live
+async def test_json_in_a_string_is_judged_before_a_server_makes_an_object_of_it() -> None:
+    server = Server("mail")
+    names: list[str] = []
+
+    @server.tool
+    def invite(user: dict[str, str], force: bool = True) -> str:
+        names.append(user["name"])
+        return user["name"]
+
+    rules = [
+        Rule("deny", servers="mail", arguments={"user.name": "admin"}),
+        Rule("deny", servers="mail", arguments={"force": True}),
+    ]
+    async with Host({"mail": server}, policy=Policy(rules, default="allow")) as host:
+        for denied in (
+            {"user": '{"name": "admin"}', "force": False},
+            {"user": '{"name": "ann"}', "force": "TRUE"},
+            {"user": '{"name": "ann"}'},
+        ):
+            with pytest.raises(Refused):
+                await host.call_tool("mail__invite", denied)
+        result = await host.call_tool("mail__invite", {"user": '{"name": "ann"}', "force": "false"})
+        assert (result.text, names) == ("ann", ["ann"])

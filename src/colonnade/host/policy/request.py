@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from colonnade.errors import Refused
+from colonnade.errors import Fault, FaultKind, Refused
 from colonnade.host.config.settings import ServerEntry
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.json_checks import decode_unique
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
+from colonnade.protocol.schema.error_messages import expected, json_type
 
 if TYPE_CHECKING:  # few requests are input requests
     from colonnade.host.input_requests import HostInputRequest
@@ -86,16 +87,25 @@ class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def decoded_arguments(self) -> dict[str, Any]:
-        """The arguments, decoded once. Raises `Fault` for a repeated member, and for what is not
-        JSON."""
+        """The arguments, decoded once; none for null. Raises `Fault` for what is no object, for a
+        repeated member, and for what is not JSON."""
         # Not a `cached_property`: that takes a lock in Python 3.11, for each request.
         kept = cast("dict[str, Any]", self.__dict__)
         known: dict[str, Any] | None = kept.get("decoded_arguments")
         if known is None:
             decoded: object = decode_unique(self.arguments) if self.arguments else None
-            known = cast("dict[str, Any]", decoded) if isinstance(decoded, dict) else {}
+            if decoded is not None and not isinstance(decoded, dict):
+                words = f"arguments: {expected(['object'], json_type(decoded))}"
+                raise Fault(FaultKind.INVALID_PARAMS, words)
+            known = cast("dict[str, Any]", decoded or {})
             kept["decoded_arguments"] = known
         return known
+
+    @property
+    def input_schema(self) -> Mapping[str, Any] | None:
+        """The input schema of the tool that is called; None for all other requests."""
+        is_call = self.method == "tools/call" and isinstance(self.definition, t.Tool)
+        return cast("t.Tool", self.definition).input_schema if is_call else None
 
     @cached_property
     def arguments_digest(self) -> str:

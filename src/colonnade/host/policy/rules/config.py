@@ -24,7 +24,8 @@ from colonnade.host.config.entry import SourceNode
 from colonnade.host.config.files import ConfigFile
 from colonnade.host.config.settings import HostProblem, Place
 from colonnade.host.policy.request import Action
-from colonnade.host.policy.rules.conditions import COMPARISONS, HINTS, INPUT_METHODS
+from colonnade.host.policy.rules.arguments import COMPARISONS
+from colonnade.host.policy.rules.conditions import HINTS, INPUT_METHODS
 from colonnade.host.policy.rules.patterns import Glob
 from colonnade.host.policy.rules.rules import MAX_RULES, CombinedPolicy, Policy, Rule
 from colonnade.text import closest

@@ -24,10 +24,14 @@ from msgspec.structs import replace
 
 from colonnade.errors import Fault, InvalidArgument, InvalidArgumentType
 from colonnade.host.policy.request import Action, Decision, ItemKind, PolicyRequest, RuleSet
+from colonnade.host.policy.rules.arguments import (
+    ArgumentCondition,
+    SchemaDefaults,
+    comparison_of,
+)
 from colonnade.host.policy.rules.conditions import (
     INPUT_METHODS,
     AnnotationCondition,
-    ArgumentCondition,
     ClaimCondition,
     Condition,
     FactCondition,
@@ -36,7 +40,6 @@ from colonnade.host.policy.rules.conditions import (
     annotation_condition,
     as_strings,
     claim_condition,
-    comparison_of,
     globs,
     input_condition,
     text_patterns,
@@ -193,13 +196,16 @@ class Rule:
                 return 0
         return found
 
-    def argument_readings(self, arguments: dict[str, Any] | None, readings: int) -> int:
+    def argument_readings(
+        self, arguments: dict[str, Any] | None, readings: int, defaults: SchemaDefaults | None
+    ) -> int:
         """Those of some readings in which the arguments match; the rest of it does. Arguments that
-        cannot be read (None) match `deny` and `ask`, and never `allow`."""
+        cannot be read (None) match `deny` and `ask`, and never `allow`. `defaults` are those of
+        the tool, if it has any."""
         if arguments is None:
             return 0 if self.on_arguments and self.action == "allow" else readings
         for one in self._on_arguments:
-            readings &= one.readings_of(arguments)
+            readings &= one.readings_of(arguments, defaults)
             if not readings:
                 break
         return readings
@@ -377,7 +383,7 @@ class Policy:
                 candidates.append(RuleCandidate(rule, found, self.label_of(rule)))
             if found == EVERY_READING and not rule.on_arguments:
                 break
-        return PreparedRules(self, tuple(candidates))
+        return PreparedRules(self, tuple(candidates), request)
 
     def label_of(self, rule: AnyRule) -> str:
         """A rule of this policy for people: its name, its place, or its number."""
@@ -465,13 +471,16 @@ class RuleCandidate(NamedTuple):
 class PreparedRules:
     """The rules that are left for a tool and a caller: only arguments decide now."""
 
-    def __init__(self, policy: Policy, candidates: tuple[RuleCandidate, ...]) -> None:
+    def __init__(
+        self, policy: Policy, candidates: tuple[RuleCandidate, ...], request: PolicyRequest
+    ) -> None:
         self._policy = policy
         self._candidates = candidates
         # Without conditions on arguments there is one decision.
         self._is_fixed = all(
             isinstance(one.rule, Rule) and not one.rule.on_arguments for one in candidates
         )
+        self._defaults = None if self._is_fixed else SchemaDefaults.of(request)
         self._decision: Decision | None = None
         # Of policies without functions, by the rule that decides and how: as many as candidates.
         self._decisions: dict[tuple[str, str, bool, bool], Decision] = {}
@@ -494,7 +503,7 @@ class PreparedRules:
             else:
                 readings = open_readings & most
                 if readings and rule.on_arguments:
-                    readings = rule.argument_readings(arguments, readings)
+                    readings = rule.argument_readings(arguments, readings, self._defaults)
                 if not readings:
                     continue
                 action = rule.action
@@ -539,11 +548,14 @@ class PreparedRules:
 def _readings(rule: Rule, request: PolicyRequest) -> int:
     """The readings in which a rule matches."""
     found = rule.readings(request, without_arguments=True)
-    return rule.argument_readings(_arguments(request), found) if found else 0
+    if not found:
+        return 0
+    return rule.argument_readings(_arguments(request), found, SchemaDefaults.of(request))
 
 
 def _arguments(request: PolicyRequest) -> dict[str, Any] | None:
-    """The arguments of a request; None if they cannot be read, such as for a repeated member."""
+    """The arguments of a request; None if they are no object, or cannot be read, such as for a
+    repeated member."""
     try:
         return request.decoded_arguments
     except Fault:
