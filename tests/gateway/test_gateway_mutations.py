@@ -39,6 +39,20 @@ CUTS: dict[str, Cut] = {
         CRASHING,
         "refused_and_no_other",
     ),
+    "bytes of the items of another caller": Cut(
+        LISTINGS,
+        "written = [raw.revision.date, raw.raw] if raw is not None else None",
+        "written = raw and None",
+        "../host/servers/test_shared_lists.py",
+        "differ_in_anything",
+    ),
+    "hidden tools of another caller": Cut(
+        LISTINGS,
+        "found.update(encode(one) + ",
+        "found.update(",
+        "../host/servers/test_shared_lists.py",
+        "differ_in_anything",
+    ),
     "suspects of two crashes": Cut(
         "host/servers/restarts.py",
         "self._suspects = (is_recent and self._suspects & suspects) or suspects",

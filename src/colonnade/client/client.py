@@ -43,7 +43,7 @@ from colonnade.client.results import (
 )
 from colonnade.client.roots import RootInputs
 from colonnade.client.subscriptions import SUBSCRIBE, UNSUBSCRIBE, ChangeStream, ChangeSubscription
-from colonnade.client.tools import ListedTool
+from colonnade.client.tools import ListedTool, ToolSchemas
 from colonnade.client.transports import ProcessTransport
 from colonnade.errors import (
     AuthError,
@@ -177,6 +177,11 @@ class Client(BaseClient):
         stale = changes != self._cache.changes
         tasks = self._has_core_tasks
         return self._tools.update(tools, mirrors=mirrors, stale=stale, tasks=tasks)
+
+    def share_schemas(self, listed: Sequence[t.Tool], equal: ToolSchemas) -> None:
+        """Keep the schemas of an equal list of tools, which several clients may use, in place of
+        those of this list."""
+        self._tools.share(listed, equal)
 
     @overload
     async def call_tool(

@@ -7,7 +7,7 @@ limited.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -248,9 +248,8 @@ class ToolSchemas:
 
     def clear(self) -> None:
         """Forget everything: the tools or the server have changed."""
-        self.inputs.clear()
         self.listed = False
-        self.outputs.clear()
+        self.inputs, self.outputs = {}, {}  # another client may share those
         self._validators.clear()
         self.mirrored.clear()
         self.tasks.clear()
@@ -284,6 +283,15 @@ class ToolSchemas:
             if support == "required":
                 self.required_tasks.add(tool.name)
         return usable
+
+    def share(self, listed: Sequence[t.Tool], equal: "ToolSchemas") -> None:
+        """Keep the schemas of an equal list of tools in place of those of this list, unless another
+        one was listed since."""
+        if not listed or self.inputs.get(listed[-1].name) is not listed[-1].input_schema:
+            return
+        self.inputs = equal.inputs
+        if self.outputs:
+            self.outputs = equal.outputs
 
     def _mirror(self, tool: t.Tool) -> bool:
         try:

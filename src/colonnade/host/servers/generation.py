@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -163,6 +163,7 @@ class HostedServer:
         self._is_process = False
         # By caller; under None those for all callers.
         self._listings: dict[str | None, ServerListings] = {}
+        self._kept: WeakValueDictionary[bytes, ListedItems[Any, Any]] = WeakValueDictionary()
         self._lists_timer: asyncio.TimerHandle | None = None
         self._qualified: dict[str, str] = {}
         self._subscriptions: dict[Client, asyncio.Task[None]] = {}
@@ -236,6 +237,7 @@ class HostedServer:
                 None if self._review is None else partial(self._review, self),
                 self.claim.name_limit,
             )
+            listings.kept = self._kept
         listings.was_used = True
         return listings
 

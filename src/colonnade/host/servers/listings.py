@@ -20,6 +20,7 @@ from collections.abc import (
     Sequence,
 )
 from functools import partial
+from hashlib import sha256
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -30,6 +31,7 @@ from typing import (
     TypeAlias,
     TypeVar,
 )
+from weakref import WeakValueDictionary
 
 from msgspec import Raw
 from msgspec.structs import asdict, replace
@@ -461,9 +463,37 @@ class ListedItems(Generic[H, N]):
         self.definitions: Mapping[str, N] = items if definitions is None else definitions
         self.hints = hints
         self.raw: Mapping[int, RawItem] = {}
+        # Those of all tools of the server, in a list of tools.
+        self.schemas: ToolSchemas | None = None
         # When it was read, for the age of the hints.
         self.read_at: float = _now()
         self._param_headers: dict[str, tuple[ParamHeader, ...]] = {}
+        self._first: ListedItems[H, N] | None = None
+
+    def digest_steps(self, listed: Sequence[Any]) -> Steps[bytes]:
+        """The digest of these items, of the list that they were made from, and of their bytes:
+        lists with the same digest are the same but for `review` and `hints`."""
+        found = sha256()
+        for one in listed:
+            found.update(encode(one) + b"\n")
+            yield
+        problems = self.names.problems if self.names is not None else ()
+        found.update(encode([one.message for one in problems]))
+        for name, item in self.items.items():
+            raw = self.raw.get(id(item))
+            written = [raw.revision.date, raw.raw] if raw is not None else None
+            found.update(encode([name, self.hosted[name], written]) + b"\n")
+            yield
+        return found.digest()
+
+    def shared_by(self, other: "ListedItems[H, N]") -> "ListedItems[H, N]":
+        """The items of this list, in place of equal ones of another."""
+        shared = ListedItems(
+            self.hosted, self.items, self.names, other.hints, self.definitions, other.review
+        )
+        shared.raw, shared.schemas = self.raw, self.schemas
+        shared._param_headers, shared._first = self._param_headers, self
+        return shared
 
     def keep_raw(
         self,
@@ -636,6 +666,9 @@ class ServerListings:
         self._has_bare_output = has_bare_output
         self._on_change = on_change
         self._is_notified = is_notified
+        # Lists of this server that are in use, by their digest: one for all callers that see the
+        # same. A server with thousands of tools has the same for nearly all of them.
+        self.kept: WeakValueDictionary[bytes, ListedItems[Any, Any]] = WeakValueDictionary()
         self._schemas = ToolSchemas(key)
         # Whether it was used since the last look for lists that are not.
         self.was_used: bool = True
@@ -709,14 +742,15 @@ class ServerListings:
             if written is None:
                 continue
             items: list[Any] = [decode_as(item_type, raw) for raw in written]
-            if kind == "tools":
-                self._schemas.update(items, mirrors=False)
             named = kind in ("tools", "prompts")
             steps = self._name_steps if named else partial(self._uri_steps, kind)
             listed: ListedItems[Any, Any] = run_to_completion(steps(items, host_type))
             if revision is not None:
                 raws = {_key_of(kind, one): raw for one, raw in zip(items, written, strict=True)}
                 run_to_completion(listed.keep_raw(raws, revision, None))
+            listed = run_to_completion(self._kept_once(listed, items))
+            if kind == "tools":
+                self._keep_schemas(listed, items)
             self.by_kind[kind].preload(listed)
 
     # ------------------------------------------------------------ all lists
@@ -795,8 +829,31 @@ class ServerListings:
             return client.list_tools(fresh=True, pages=pages)
 
         tools = await self._fetch("tools/list", caller, fetch, source)
-        self._schemas.update(tools, mirrors=False)
-        return await self._by_name("tools", caller, tools, HostTool, source)
+        items = await self._by_name("tools", caller, tools, HostTool, source)
+        schemas = self._keep_schemas(items, tools)
+        if source.session is not None:
+            source.session.client.share_schemas(tools, schemas)
+        return items
+
+    def _keep_schemas(
+        self, items: ListedItems[HostTool, t.Tool], tools: Sequence[t.Tool]
+    ) -> ToolSchemas:
+        """Use the schemas of the tools of a list from now on; those of an equal list, if there is
+        one."""
+        if items.schemas is None:
+            items.schemas = ToolSchemas(self._key)
+            items.schemas.update(tools, mirrors=False)
+        self._schemas = items.schemas
+        return self._schemas
+
+    def _kept_once(
+        self, items: ListedItems[Any, Any], listed: Sequence[Any]
+    ) -> Steps[ListedItems[Any, Any]]:
+        """A list, with the items of an equal one if there is one. `listed` is what the items were
+        made from."""
+        digest = yield from items.digest_steps(listed)
+        first = self.kept.setdefault(digest, items)
+        return items if first is items else first.shared_by(items)
 
     async def _list_prompts(
         self, caller: str, source: ListSource
@@ -870,7 +927,7 @@ class ServerListings:
         if self._review is not None:
             items.definitions = {_key_of(kind, one): one for one in reversed(listed)}
         await self._keep_raw(kind, items, listed, reviewed, source)
-        return items
+        return await run_cooperatively(self._kept_once(items, listed))
 
     def _uri_steps(
         self, kind: ListKind, listed: Sequence[N], host_type: Any
@@ -900,7 +957,7 @@ class ServerListings:
         if self._review is not None and items.names is not None:
             items.definitions = {name.name: first[name.own] for name in items.names}
         await self._keep_raw(kind, items, listed, reviewed, source)
-        return items
+        return await run_cooperatively(self._kept_once(items, listed))
 
     def _name_steps(self, listed: Sequence[Any], host_type: Any) -> Steps[ListedItems[Any, Any]]:
         first = {one.name: one for one in reversed(listed)}
