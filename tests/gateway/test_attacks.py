@@ -170,6 +170,30 @@ async def test_what_is_not_in_a_view_cannot_be_reached_by_any_name_in_it(upstrea
 
 
 @live
+async def test_health_checks_of_a_gateway_with_views_are_its_own() -> None:
+    entries = in_revision("open", NEW), in_revision("closed", NEW)
+    async with gateway_to(*entries, views={"dev": ["open"], "ops": ["open"]}) as gateway:
+        async with served(gateway) as url:
+            port = int(url.split(":")[2].partition("/")[0])
+            async with Caller(port) as caller:
+                for path in ("/health", "/ready"):
+                    answer = await caller.request("GET", path=path)
+                    assert (answer.status, answer.body) == (200, b"ok")
+                assert (await caller.request("GET", path="/other")).status == 404
+
+        async def pages(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "http":
+                await send({"type": "http.response.start", "status": 203, "headers": []})
+                await send({"type": "http.response.body", "body": b"theirs"})
+
+        async with served(gateway, around=pages) as url:
+            port = int(url.split(":")[2].partition("/")[0])
+            async with Caller(port) as caller:
+                answer = await caller.request("GET", path="/health")
+                assert (answer.status, answer.body) == (203, b"theirs")
+
+
+@live
 async def test_a_cursor_or_a_state_of_one_view_is_refused_by_another() -> None:
     entries = in_revision("open", NEW), in_revision("closed", NEW)
     options: dict[str, Any] = {"page_size": 2, "keys": [b"k" * 32]}

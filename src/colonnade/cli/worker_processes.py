@@ -21,6 +21,12 @@ from typing import Final
 
 from colonnade.cli.errors import FAILED, INTERRUPTED, UNREACHABLE, CliError, Reporter
 from colonnade.cli.loader import WORKER_ENV
+from colonnade.transport.signals import (
+    HANGUP,
+    SHUTDOWN_SIGNALS,
+    handles_hangup,
+    log_hangup,
+)
 
 KEY_BYTES: Final = 32
 # A worker that ends so soon after its start was hardly of use. So many in a row are no coincidence.
@@ -141,10 +147,12 @@ class WorkerPool:
         return self._signals[:1] == [signal.SIGINT]
 
     async def run(self) -> None:
-        """Serve until SIGTERM or Ctrl-C. Raises `CliError` and `FirstWorkerEnded`."""
+        """Serve until SIGTERM, SIGHUP or Ctrl-C. Raises `CliError` and `FirstWorkerEnded`."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in SHUTDOWN_SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
+        if HANGUP is not None and handles_hangup():
+            loop.add_signal_handler(HANGUP, self._on_signal, HANGUP)
         keepers = [loop.create_task(self._keep())]
         serves = loop.create_task(self._serves.wait())
         try:
@@ -222,6 +230,8 @@ class WorkerPool:
     # ------------------------------------------------------------ end
 
     def _on_signal(self, number: signal.Signals) -> None:
+        if number == HANGUP:
+            log_hangup()
         self._signals.append(number)
         self._stop()
 

@@ -33,6 +33,12 @@ class GatewayApp(HttpApp):
         for view in views:
             view.handles_signals = False  # this one does
 
+    @property
+    def has_routes_of_others(self) -> bool:
+        """Whether another application, which is not one of ours, may serve /health itself: it is
+        around the first view."""
+        return self._views[0].has_around if self._views else self.has_around
+
     def make_replica(self, store: Store) -> "Replica":
         """The replica that the gateway is: one name and one lease for both."""
         return self._replicated.make_replica(store)

@@ -1,5 +1,9 @@
 """SIGTERM and SIGINT as a request to shut down, beside the handlers that are already installed.
 
+A server that is the whole process ends at SIGHUP as well, and logs it: a terminal that closes sends
+it, and so does an administrator who expects the configuration to be read again. SIGHUP that is
+ignored, as by nohup, stays ignored.
+
 Rules: an earlier handler is still called. A signal without a handler, or one that is ignored, keeps
 its meaning; so does a third one, if a blocked loop got two.
 """
@@ -15,8 +19,22 @@ from types import FrameType
 from typing import Any
 
 SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)  # Windows has none
 # The exit status that shells use for Ctrl-C.
 INTERRUPTED = 128 + signal.SIGINT
+
+
+log: logging.Logger = logging.getLogger("colonnade.transport")
+
+
+def handles_hangup() -> bool:
+    """Whether there is a SIGHUP that is not ignored."""
+    return HANGUP is not None and signal.getsignal(HANGUP) != signal.SIG_IGN
+
+
+def log_hangup() -> None:
+    """Say that SIGHUP ends this process."""
+    log.warning("SIGHUP: this process ends, and lets calls finish; it reads no configuration again")
 
 
 class Signals:
@@ -39,7 +57,10 @@ class Signals:
         if threading.current_thread() is not threading.main_thread():
             return
         self._loop = asyncio.get_running_loop()
-        for number in SHUTDOWN_SIGNALS:
+        numbers = SHUTDOWN_SIGNALS
+        if self._exclusive and HANGUP is not None and handles_hangup():
+            numbers = (*SHUTDOWN_SIGNALS, HANGUP)
+        for number in numbers:
             before = signal.getsignal(number)
             if self._exclusive or callable(before):
                 self._before[number] = before
@@ -76,6 +97,8 @@ class Signals:
             for each in self._before:
                 signal.signal(each, signal.SIG_DFL)
         if not self._loop.is_closed():
+            if number == HANGUP:
+                self._loop.call_soon_threadsafe(log_hangup)
             self._loop.call_soon_threadsafe(self._on_signal)
         if not self._exclusive and callable(before):
             before(number, frame)

@@ -32,7 +32,7 @@ from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Callers, Identity
 from colonnade.transport.duplex import Duplex
-from colonnade.transport.signals import close
+from colonnade.transport.signals import HANGUP, close, handles_hangup, log_hangup
 
 # The capacity of a pipe. With much more, each read would map and unmap memory.
 READ_BYTES = 64 * 1024
@@ -390,7 +390,7 @@ async def serve_stdio(
 ) -> None:
     """Serve one client on this process's standard streams, until it closes standard input.
 
-    SIGTERM ends it, too, if the loop runs in the main thread. `streams` are those of
+    SIGTERM and SIGHUP end it, too, if the loop runs in the main thread. `streams` are those of
     `redirect_standard_streams`, if it was entered before; `on_started` is called with the input
     descriptor once the server has started.
     """
@@ -405,29 +405,38 @@ async def serve_stdio(
         try:
             if on_started is not None:
                 on_started(reading)
-            with _stop_on_sigterm(service, pipe), _non_blocking_logging():
+            with _stop_on_signals(service, pipe), _non_blocking_logging():
                 await serve_pipe(pipe, service)
         finally:
             await service.stop()
 
 
 @contextlib.contextmanager
-def _stop_on_sigterm(service: Service, pipe: Pipe) -> Generator[None]:
+def _stop_on_signals(service: Service, pipe: Pipe) -> Generator[None]:
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
         service.drain()
         pipe.finish()
 
+    def hang_up() -> None:
+        log_hangup()
+        stop()
+
+    handlers: dict[int, Callable[[], None]] = {signal.SIGTERM: stop}
+    if HANGUP is not None and handles_hangup():
+        handlers[HANGUP] = hang_up
     try:
-        loop.add_signal_handler(signal.SIGTERM, stop)
+        for number, handler in handlers.items():
+            loop.add_signal_handler(number, handler)
     except (NotImplementedError, RuntimeError, ValueError):  # Windows, or another thread
         yield
         return
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+        for number in handlers:
+            loop.remove_signal_handler(number)
 
 
 def run_stdio(

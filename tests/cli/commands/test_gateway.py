@@ -1,13 +1,14 @@
 """`colonnade gateway`: one command on a configuration file, over HTTP and on stdio."""
 
 import json
+import signal
 import socket
 import sys
 from pathlib import Path
 
 import pytest
 
-from cli.process import COMMAND, Process, command
+from cli.process import COMMAND, HUNG_UP, Process, call, command
 from colonnade import Gateway, Host, Server, connect
 from colonnade.cli.commands.gateway import decode_key, describe_servers, open_store, require_keys
 from colonnade.cli.errors import CliError
@@ -85,6 +86,21 @@ def test_a_file_of_claude_desktop_is_served_over_http(folder: Path) -> None:
                     assert (await client.call_tool("two__add", {"a": 1, "b": 2})).text == "3"
 
         exercise()
+
+
+@pytest.mark.parametrize("transport", [("--port", "0"), ("--stdio",)], ids=["http", "stdio"])
+def test_a_hangup_ends_a_gateway_and_says_so(folder: Path, transport: tuple[str, ...]) -> None:
+    home = str(folder / "home")
+    with Process(
+        folder, "gateway", "claude_desktop_config.json", *transport, COLONNADE_HOME=home
+    ) as process:
+        if transport == ("--stdio",):
+            process.ask(call("one__add", a=2, b=3))
+        else:
+            process.out.next()
+        process.signal(signal.SIGHUP)
+        assert process.end() == 0
+        assert [line.endswith(HUNG_UP) for line in process.err.rest() if "SIGHUP" in line] == [True]
 
 
 def test_views_of_a_gateway_are_endpoints_of_their_own(folder: Path) -> None:

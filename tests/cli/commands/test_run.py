@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from cli.process import COMMAND, WAIT_S, WEATHER, Process, call, command, environment, written
+from cli.process import (
+    COMMAND,
+    HUNG_UP,
+    WAIT_S,
+    WEATHER,
+    Process,
+    call,
+    command,
+    environment,
+    written,
+)
 
 NOISY = (
     'import os, sys\nprint("printed", flush=True)\nos.write(1, b"below\\n")\n'
@@ -134,6 +144,25 @@ def test_a_signal_ends_it_quietly(
         process.signal(number)
         assert process.end() == code
         assert process.err.rest() == said
+
+
+def test_a_hangup_ends_it_and_says_so(folder: Path) -> None:
+    with Process(folder, "run", "server.py") as process:
+        process.ask(call("add", a=2, b=3))
+        process.signal(signal.SIGHUP)
+        assert process.end() == 0
+        assert process.err.rest() == [HUNG_UP]
+
+
+def test_a_hangup_that_is_ignored_stays_so(folder: Path) -> None:
+    start = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh", *COMMAND]  # as nohup does
+    with Process(folder, "run", "server.py", start=start) as process:
+        process.ask(call("add", a=2, b=3))
+        process.signal(signal.SIGHUP)
+        process.ask(call("add", id=2, a=2, b=3))
+        process.signal(signal.SIGTERM)
+        assert process.end() == 0
+        assert process.err.rest() == []
 
 
 def test_a_thread_that_a_handler_left_does_not_keep_the_process(folder: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.process import WAIT_S, WEATHER, Process, call, environment, written
+from cli.process import HUNG_UP, WAIT_S, WEATHER, Process, call, environment, written
 
 SERVER = (
     """
@@ -161,9 +161,13 @@ def test_who_does_not_read_the_line_does_not_end_it(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"]
+    ("number", "code", "said"),
+    [(signal.SIGTERM, 0, []), (signal.SIGINT, 130, []), (signal.SIGHUP, 0, [HUNG_UP])],
+    ids=["SIGTERM", "Ctrl-C", "SIGHUP"],
 )
-def test_a_signal_lets_calls_finish(folder: Path, number: signal.Signals, code: int) -> None:
+def test_a_signal_lets_calls_finish(
+    folder: Path, number: signal.Signals, code: int, said: list[str]
+) -> None:
     with Process(folder, *SERVE) as process:
         process.up()
         connection = process.begin(call("hold", file=str(folder / "go")))
@@ -176,7 +180,10 @@ def test_a_signal_lets_calls_finish(folder: Path, number: signal.Signals, code: 
         connection.close()
         assert answer["result"]["content"][0]["text"] == "let go"
         assert process.end() == code
-        assert process.err.rest() == ["entered", "holding", "left"]
+        found = [
+            line[line.find("WARNING") :] if HUNG_UP in line else line for line in process.err.rest()
+        ]
+        assert found == ["entered", "holding", *said, "left"]
 
 
 @pytest.mark.parametrize("tool", ["hold", "stubborn", "threaded"])

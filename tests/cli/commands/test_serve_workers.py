@@ -274,7 +274,9 @@ def test_workers_end_with_their_parent(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"]
+    ("number", "code"),
+    [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGHUP, 0)],
+    ids=["SIGTERM", "Ctrl-C", "SIGHUP"],
 )
 def test_a_signal_lets_calls_finish(folder: Path, number: signal.Signals, code: int) -> None:
     with Process(folder, *SERVE) as process:

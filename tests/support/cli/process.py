@@ -18,6 +18,10 @@ from cli.fork_server import fork_server
 
 WAIT_S = 60.0
 COMMAND = [sys.executable, "-m", "colonnade"]
+HUNG_UP = (
+    "WARNING colonnade.transport: SIGHUP: this process ends, and lets calls finish; it reads no "
+    "configuration again"
+)
 # The same as it is installed; `python -m` would find what is called colonnade in its own folder.
 SCRIPT = [sys.executable, str(Path(sys.executable).with_name("colonnade"))]
 AT_START = ("PYTHON", "LANG", "LC_")

@@ -36,7 +36,7 @@ from colonnade.transport.process.child import (
     shutdown_steps,
     start_child,
 )
-from colonnade.transport.process.posix import PosixProcess, entry_of
+from colonnade.transport.process.posix import PosixProcess, Watchdog, entry_of
 from transport.child_processes import (
     SHORT_S,
     WAIT_S,
@@ -422,6 +422,22 @@ def test_a_parent_that_is_killed_takes_its_children_and_theirs_with_it(
         finally:
             for left in alive(group, mark):
                 os.kill(left, signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc/PID/comm")
+def test_the_guard_of_a_child_says_in_ps_what_it_is() -> None:
+    guard = Watchdog("a-mark-of-nobody", "")
+    try:
+        folder = Path(f"/proc/{guard._popen.pid}")
+        wait_until(lambda: (folder / "comm").read_text() == "colonnade-guard\n")
+        shell, option, script, title, mark = (folder / "cmdline").read_text().split("\0")[:-1]
+        assert (shell, option, mark) == ("/bin/sh", "-c", "a-mark-of-nobody")
+        assert (script, title) == (
+            'eval "$COLONNADE_GUARD_SCRIPT"',
+            f"colonnade-guard of {os.getpid()}",
+        )
+    finally:
+        guard.drop()
 
 
 def has_ended(descriptor: int) -> bool:

@@ -113,7 +113,7 @@ class GatewayOptions(NamedTuple):
 
 
 def serve_gateway(options: GatewayOptions, given: dict[str, Any]) -> int:
-    """Serve until SIGTERM, Ctrl-C or the end of stdin; return the exit code."""
+    """Serve until SIGTERM, SIGHUP, Ctrl-C or the end of stdin; return the exit code."""
     from colonnade.transport.http_server.settings import LOG_FORMAT as HTTP_LOG_FORMAT
 
     debug, stdio = options.debug, options.stdio

@@ -762,6 +762,11 @@ class HttpApp:
         """Whether other paths go to another application."""
         return self._around is not None
 
+    @property
+    def has_routes_of_others(self) -> bool:
+        """Whether another application, which is not one of ours, may serve /health itself."""
+        return self.has_around
+
     async def start(self) -> None:
         """Start the service, once."""
         if self._store is not None and (self._has_sessions or self._has_sse):

@@ -1,6 +1,6 @@
 """Our own HTTP server: a bound port, what is served there, and how it ends.
 
-    run(app, port=8000)                            # until SIGTERM or SIGINT, then drained
+    run(app, port=8000)                            # until SIGTERM, SIGHUP or SIGINT, then drained
     await serve(app, "127.0.0.1", 8000)            # the same in a loop that runs already
     async with listening(app, port=0) as runner:   # in a test: runner.url
 
@@ -377,7 +377,7 @@ class HttpRunner:
 
     def _answers_probes(self, scope: Scope) -> bool:
         """Whether /health and /ready are ours: the program may have routes of its own there."""
-        return not self.app.has_around and self.app.route_for(scope) is None
+        return not self.app.has_routes_of_others and self.app.route_for(scope) is None
 
     # ------------------------------------------------------------ end
 
@@ -617,7 +617,8 @@ async def serve(
     bound: socket.socket | None = None,
     started: Callable[[HttpRunner], None] | None = None,
 ) -> bool:
-    """Serve until SIGTERM, SIGINT or `runner.end()`, drain, and return; a second one is immediate.
+    """Serve until SIGTERM, SIGHUP, SIGINT or `runner.end()`, drain, and return; a second one is
+    immediate.
 
     `started` is called once the port is bound and the application runs. Returns whether Ctrl-C
     ended it. Cancelled, it ends as by a second signal.

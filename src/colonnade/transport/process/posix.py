@@ -12,9 +12,9 @@ subreaper would know it, which is a setting of a whole process: ours would inher
 every library in it, and nothing runs in the child before its program. If this process is killed,
 only the group and the mark are left.
 
-The watchdog is a shell of a hundred kilobytes that waits for the end of a pipe which only this
-process holds open. If this process is killed, it kills what is left of the child; otherwise it is
-dismissed.
+The watchdog is a shell that waits for the end of a pipe which only this process holds open. If this
+process is killed, it kills what is left of the child; otherwise it is dismissed. It takes 1.6 MiB,
+most of which all shells share, and is `colonnade-guard` in `ps` and `top`.
 
 Rules: no thread, no signal handler, and nothing that blocks the loop: exits are seen by a
 descriptor. Nothing runs between fork and exec. No process of another part of the program is waited
@@ -57,6 +57,7 @@ DISMISS_S = 1.0
 # is an argument here: in this shell's own environment it would kill itself.
 WATCHDOG_SCRIPT = """
 trap '' HUP INT TERM
+{ printf %s colonnade-guard > /proc/$$/comm; } 2>/dev/null
 read -r group || group=
 read -r goodbye && exit 0
 sleep 1
@@ -69,6 +70,8 @@ for round in 1 2 3; do
 done
 """
 SHELL = "/bin/sh"
+# The script is in its environment, and what it is in its arguments: `ps` shows those.
+SCRIPT_ENV = "COLONNADE_GUARD_SCRIPT"
 
 
 class ProcessExit:
@@ -141,13 +144,17 @@ class Watchdog:
 
     def __init__(self, mark: str, outer: str) -> None:
         self._popen = subprocess.Popen(
-            [SHELL, "-c", WATCHDOG_SCRIPT, "colonnade-keeper", mark],
+            [SHELL, "-c", f'eval "${SCRIPT_ENV}"', f"colonnade-guard of {os.getpid()}", mark],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             bufsize=0,
             cwd="/",
-            env={"PATH": os.environ.get("PATH", os.defpath), **({MARK: outer} if outer else {})},
+            env={
+                "PATH": os.environ.get("PATH", os.defpath),
+                SCRIPT_ENV: WATCHDOG_SCRIPT,
+                **({MARK: outer} if outer else {}),
+            },
             start_new_session=True,
         )
         assert self._popen.stdin is not None
