@@ -66,6 +66,13 @@ def tell(transport: ScriptedTransport, method: str, **params: Any) -> None:
     transport.server.notify(method, params)
 
 
+def end_subscription(transport: ScriptedTransport) -> None:
+    """The server ends the newest subscription, as it does when it shuts down."""
+    id = transport.server.requests(LISTEN)[-1]["id"]
+    result = {"resultType": "complete", "_meta": {TAG: id}}
+    transport.server.send({"jsonrpc": "2.0", "id": id, "result": result})
+
+
 class Listener:
     """Listens in a task of its own; `heard` is what it was told."""
 
@@ -103,6 +110,41 @@ async def test_who_listens_is_told_of_everything_after_a_gap_and_goes_on(
         await client.close()
         with pytest.raises(ConnectionLost):
             await listener.task
+
+
+@pytest.mark.spec("R0826")
+@live
+async def test_a_subscription_that_the_server_ends_is_made_again_after_a_gap() -> None:
+    transport = transport_of(NEWEST)
+    async with connected_client(transport) as client:
+        listener = Listener(client)
+        await agree(transport)
+        await until(lambda: listener.changes is not None)
+        end_subscription(transport)
+        await agree(transport, 2)
+        await until(lambda: len(listener.heard) == 2 or listener.task.done())
+        assert listener.heard == [Change("tools"), Change("resource", "a://b")]
+        assert len(transport.servers) == 1
+        tell(transport, "notifications/tools/list_changed")
+        await until(lambda: len(listener.heard) == 3)
+        await client.close()
+        with pytest.raises(ConnectionLost):
+            await listener.task
+
+
+@live
+async def test_listening_ends_if_the_server_ends_every_subscription(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(following, "MAX_TRIES", 3)
+    transport = transport_of(NEWEST)
+    async with connected_client(transport) as client:
+        listener = Listener(client)
+        for times in range(1, 4):
+            await agree(transport, times)
+            end_subscription(transport)
+        assert await listener.task == "ended"
+        assert len(transport.server.requests(LISTEN)) == 3
 
 
 @live

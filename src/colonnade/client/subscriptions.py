@@ -56,10 +56,12 @@ class Change(NamedTuple):
 
 
 class ChangeStream:
-    """A stream of changes: `async for change in changes`. Ends when the server ends it.
+    """A stream of changes: `async for change in changes`.
 
-    A lost connection is opened again if possible, and then everything counts as changed. Raises
-    `ConnectionLost` if it is not possible, or if changes were not consumed for too long.
+    If the connection is lost, or the server ends the subscription, the client listens again if
+    possible, and then everything counts as changed. Raises `ConnectionLost` if the connection
+    cannot be opened again, or if changes were not consumed for too long. Ends if the server has
+    ended the subscription and the client cannot listen again, or if the server ends each one soon.
     """
 
     def __init__(self, wanted: t.SubscriptionFilter) -> None:
@@ -352,7 +354,11 @@ class ChangeSubscription:
             await asyncio.wait([answer])
             error = _error_of(answer)
             tries = 0 if loop.time() - since >= STABLE_S else tries + 1
-            while error is not None and self._should_retry(error, tries):
+            # Without an error the server has ended it: a replica that shuts down does, and the
+            # others go on.
+            while (error is not None or answer is self._current[2]) and self._should_retry(
+                error, tries
+            ):
                 await asyncio.sleep(retry_delay_s(tries))
                 try:
                     error = await self._subscribe()
@@ -368,9 +374,10 @@ class ChangeSubscription:
                 return
             self._change_streams.mark_gap(self._stream)
 
-    def _should_retry(self, error: BaseException, tries: int) -> bool:
+    def _should_retry(self, error: BaseException | None, tries: int) -> bool:
         can_reconnect = self._connection.transport.can_reconnect and not self._connection.closed
-        return can_reconnect and isinstance(error, ChannelError) and tries <= MAX_TRIES
+        is_temporary = error is None or isinstance(error, ChannelError)
+        return can_reconnect and is_temporary and tries <= MAX_TRIES
 
     # ------------------------------------------------------------ in the session
 
