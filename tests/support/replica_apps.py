@@ -29,13 +29,17 @@ class ReplicasStore(SharedStore):
     def __init__(self) -> None:
         super().__init__()
         self.operations = 0
-        # Logs grow when this is set.
+        # Logs grow when the first is set; who adds to them is told so when the second is.
         self.appends = asyncio.Event()
         self.appends.set()
+        self.acknowledges = asyncio.Event()
+        self.acknowledges.set()
 
     async def append(self, principal: str, log: str, entry: bytes, ttl_s: float | None) -> int:
         await self.appends.wait()
-        return await super().append(principal, log, entry, ttl_s)
+        number = await super().append(principal, log, entry, ttl_s)
+        await self.acknowledges.wait()
+        return number
 
     @property
     def is_shared(self) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 
 from colonnade.errors import EFFECT_UNKNOWN
-from http_service import Marks
+from http_service import Marks, reporting
 from live import live, served_app
 
 
@@ -16,6 +16,19 @@ async def test_a_request_that_is_ended_while_it_is_handled_may_have_had_an_effec
         response = await calling
         assert response.status == 503
         assert EFFECT_UNKNOWN in response.json["error"]["message"]
+
+
+@live
+async def test_a_call_in_a_session_that_is_ended_while_it_runs_may_have_had_an_effect() -> None:
+    async with served_app() as s:
+        await s.caller.initialize("2025-11-25")
+        _, stream = await s.caller.asking("tools/call", reporting(steps=1, wait=True))
+        await stream.numbered()
+        await s.app.drain(0.0)
+        error = (await stream.message())["error"]
+        assert error["message"].endswith(EFFECT_UNKNOWN)
+        assert "try again" not in error["message"]
+        assert error["data"] == {"effectUnknown": True}
 
 
 @live

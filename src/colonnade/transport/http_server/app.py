@@ -840,10 +840,9 @@ class HttpApp:
     async def _abort_all(self) -> None:
         """Abort all requests; clients that are still connected get an error, which says of those
         that were handled that they may have had an effect."""
-        words = "the server is shutting down; try again"
-        self._sessions.close(words)
+        self._sessions.close("the server is shutting down and has ended the request")
         for incoming in list(self._in_authentication):
-            incoming.abort(words, respond=True)
+            incoming.abort("the server is shutting down; try again", respond=True)
         for incoming in self.reaper:
             if incoming.handled_here:
                 incoming.abort(_ended_by_shutdown(incoming), respond=True)

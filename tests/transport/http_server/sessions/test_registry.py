@@ -14,6 +14,7 @@ from colonnade.protocol.revision import (
     Revisions,
 )
 from colonnade.protocol.subscriptions import STRING_BYTES
+from colonnade.transport.duplex import BROADCASTS
 from colonnade.transport.http_server.request import Limits
 from colonnade.transport.http_server.sessions.streams import (
     QUEUE_BYTES,
@@ -222,7 +223,12 @@ async def test_an_unread_stream_that_nobody_reads_forgets_its_oldest_messages() 
         (session,) = s.sessions
         assert session.size < 7_000
         _, resumed = await s.caller.get(last_event_id=event.id)
-        assert resumed.status == 400  # what came after it is gone, and that must be said
+        assert resumed.status == 200  # the oldest progress is gone, the response is not
+        messages = [json.loads(event.data) for event in await resumed.rest()]
+        steps = [one["params"]["progress"] for one in messages[:-1]]
+        assert steps == list(range(21 - len(steps), 21))
+        assert len(steps) < 19
+        assert messages[-1]["id"] == 1
 
 
 @live
@@ -403,13 +409,34 @@ async def test_streams_that_are_kept_for_a_client_to_come_back_are_bounded() -> 
         ids = [await left_stream(s) for _ in range(6)]
         (session,) = s.sessions
         assert (len(session._resumable), len(session._streams)) == (3, 0)
-        for id in ids[:3]:  # the oldest are forgotten
-            _, stream = await s.caller.get(last_event_id=id)
-            assert stream.status == 400
         for id in ids[3:]:
             _, stream = await s.caller.get(last_event_id=id)
             assert stream.status == 200
         assert (len(session._resumable), len(session._streams)) == (0, 3)
+        for id in ids[:3]:  # the oldest are forgotten: all may have changed meanwhile
+            _, stream = await s.caller.get(last_event_id=id)
+            methods = {(await stream.message())["method"] for _ in range(3)}
+            assert methods == BROADCASTS
+        assert (len(session._resumable), len(session._streams)) == (0, 6)
+
+
+@live
+async def test_a_request_whose_stream_is_forgotten_gets_an_error_with_its_id() -> None:
+    async with served_app(limits=Limits(max_resumable_streams_per_session=1)) as s:
+        await s.caller.initialize("2025-11-25")
+        _, stream = await s.caller.asking("tools/call", reporting(steps=1), id="x-1")
+        first = (await stream.rest())[0]
+        await left_stream(s)
+        _, resumed = await s.caller.get(last_event_id=first.id)
+        (error,) = [json.loads(event.data) for event in await resumed.rest()]
+        assert (error["id"], error["error"]["code"]) == ("x-1", -32603)
+        assert error["error"]["data"] == {"effectUnknown": True}
+        (session,) = s.sessions
+        name = str(first.id).rpartition(".")[0]
+        for never in (f"{name}9.31-1", f"x{name}.31-1", f"{name}.zz-1", f"{name}-1"):
+            _, refused = await s.caller.get(last_event_id=never)
+            assert refused.status == 400
+        assert not session._streams
 
 
 class Untouched(dict[str, Stream]):

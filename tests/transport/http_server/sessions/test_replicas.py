@@ -10,6 +10,7 @@ from colonnade.ports import Caller as Verified
 from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import JUNE_2025, MARCH_2025, NOVEMBER_2025, Revision
 from colonnade.replicas.replica import ReplicaMessage
+from colonnade.transport.duplex import BROADCASTS
 from colonnade.transport.http_server.legacy_sse import SSE_PATH
 from colonnade.transport.http_server.request import Limits
 from colonnade.transport.http_server.sessions.record import ANONYMOUS_SESSIONS
@@ -699,29 +700,6 @@ async def test_a_stream_that_is_resumed_twice_goes_on_for_the_second() -> None:
 
 
 @live
-async def test_a_stream_with_events_that_could_not_be_logged_is_not_resumed_after_them() -> None:
-    async with replica_apps() as r:
-        await r.caller.open("2025-11-25")
-        params = reporting(steps=3, wait=True)
-        _, stream = await r.caller.at(0).asking("tools/call", params, id=1)
-        first = await stream.numbered()
-        r.store.leave()
-        r.apps[0].service.go.mark("step 1")
-        second = await stream.numbered()
-        r.store.away = False
-        registry = r.apps[0].app._shared_sessions
-        assert registry is not None
-        registry._outage._failed_at = None
-        for step in (2, 3):
-            r.apps[0].service.go.mark(f"step {step}")
-        rest = await stream.rest()
-        _, resumed = await r.caller.at(1).get(last_event_id=first.id)
-        assert resumed.status == 400
-        _, resumed = await r.caller.at(0).get(last_event_id=second.id)
-        assert await resumed.rest() == rest
-
-
-@live
 async def test_events_that_no_stream_has_leave_nothing_behind() -> None:
     async with replica_apps() as r:
         await r.caller.open("2025-11-25")
@@ -865,9 +843,11 @@ async def test_notifications_wait_here_when_the_replica_with_the_stream_has_ende
         wire.abort()
         await r.apps[0].kill()
         await until(lambda: registry.is_lost(r.apps[0].name))
-        r.apps[1].service.publish(TOOLS_CHANGED)
+        copy.post_notification(b'{"jsonrpc":"2.0","method":"x"}', "task 1", frozenset())
+        assert list(copy._backlog) == [("", "task 1")]
         _, stream = await r.caller.at(2).get()
-        assert (await stream.message())["method"] == TOOLS_CHANGED
+        methods = [(await stream.message())["method"] for _ in range(4)]
+        assert methods == [*sorted(BROADCASTS), "x"]
 
 
 @each_session

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from msgspec import Raw
 from msgspec.structs import replace
 
-from colonnade.errors import ColonnadeError, ConnectionLost, Fault, FaultKind
+from colonnade.errors import EFFECT_UNKNOWN, ColonnadeError, ConnectionLost, Fault, FaultKind
 from colonnade.ports import Service
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import Exchange, Network, RequestFields
@@ -36,6 +36,7 @@ from colonnade.protocol.jsonrpc import (
     RequestId,
     ResultResponse,
     SplitParams,
+    encode_error,
 )
 from colonnade.protocol.link.events import (
     LinkEvent,
@@ -50,7 +51,8 @@ from colonnade.protocol.link.handshake import NOT_INITIALIZED, Phase
 from colonnade.protocol.link.in_flight import ByteBudget
 from colonnade.protocol.link.link import DuplexLink
 from colonnade.protocol.negotiation import Peer
-from colonnade.transport.duplex import encode_change
+from colonnade.protocol.revision import error_code
+from colonnade.transport.duplex import BROADCASTS, BY_SUBSCRIPTION, encode_change
 from colonnade.transport.http_server.request import (
     IncomingRequest,
     Limits,
@@ -58,6 +60,14 @@ from colonnade.transport.http_server.request import (
     malformed,
     overload,
     unexpected,
+)
+from colonnade.transport.http_server.sessions.event_ids import (
+    GONE,
+    NOTIFICATIONS_MARK,
+    UNKNOWN,
+    ids_of,
+    mark_of,
+    split_event_id,
 )
 from colonnade.transport.http_server.sessions.streams import (
     QUEUE_BYTES,
@@ -221,9 +231,12 @@ class PostResponse:
     it to the connection.
     """
 
-    __slots__ = ("_session", "counted_body_bytes", "incoming", "opened", "task")
+    __slots__ = ("_frame", "_session", "counted_body_bytes", "incoming", "opened", "task")
 
-    def __init__(self, session: "HttpSession", incoming: IncomingRequest) -> None:
+    def __init__(
+        self, session: "HttpSession", incoming: IncomingRequest, frame: Request | Batch
+    ) -> None:
+        self._frame = frame
         self.incoming: IncomingRequest = incoming
         self.opened: Stream | None = None
         self.task: asyncio.Task[None] | None = None
@@ -235,7 +248,10 @@ class PostResponse:
         """Its stream, which is opened if there is none."""
         stream = self.opened
         if stream is None:
-            stream = self.opened = self._session.open_stream(self.incoming.accept.events)
+            items = self._frame.items if isinstance(self._frame, Batch) else (self._frame,)
+            mark = mark_of([one.raw_id for one in items if isinstance(one, Request)])
+            stream = self._session.open_stream(self.incoming.accept.events, mark)
+            self.opened = stream
             stream.awaited = True
             stream.on_start = self._start
             stream.scopes = self.incoming.scopes
@@ -403,7 +419,7 @@ class HttpSession:
         if len(self._streams) >= self._limits.max_streams_per_session:
             self._check_streams()
         self.link.scopes = incoming.scopes  # of this very request, not of the one that opened it
-        response = PostResponse(self, incoming)
+        response = PostResponse(self, incoming, frame)
         events = self.link.take(frame, self.used, parts)
         if (
             len(events) == 1
@@ -418,7 +434,7 @@ class HttpSession:
         if len(self._streams) >= self._limits.max_streams_per_session:
             self._check_streams()
         self.link.scopes = incoming.scopes
-        response = PostResponse(self, incoming)
+        response = PostResponse(self, incoming, batch)
         await self._respond_all(self.link.take(batch, self.used), batch, response)
 
     async def _respond_all(
@@ -646,10 +662,10 @@ class HttpSession:
         if len(self._streams) >= self._limits.max_streams_per_session:
             raise overload("too many streams in this session; close some")
 
-    def open_stream(self, streamable: bool) -> Stream:
-        """Open a new stream of this session."""
+    def open_stream(self, streamable: bool, mark: str) -> Stream:
+        """Open a new stream of this session; its name ends in `mark` (`mark_of`)."""
         self._numbers += 1
-        stream = self._make_stream(f"{self._tag}-{self._numbers}", streamable)
+        stream = self._make_stream(f"{self._tag}-{self._numbers}{mark}", streamable)
         self._streams[stream.name] = stream
         return stream
 
@@ -719,12 +735,12 @@ class HttpSession:
         if after is None:
             await self._serve_stream(incoming, self._open_listener(incoming), 0)
         else:
-            await self._serve_stream(incoming, *self._find(after, incoming.scopes))
+            await self._serve_stream(incoming, *self._find(after, incoming))
 
     def _open_listener(self, incoming: IncomingRequest) -> Stream:
         """Open a stream for notifications. Raises 503 if too many are open."""
         self._check_streams()
-        stream = self.open_stream(streamable=True)
+        stream = self.open_stream(True, NOTIFICATIONS_MARK)
         stream.for_notifications = True
         stream.on_caught_up = self._flush_backlog
         stream.scopes = incoming.scopes
@@ -744,19 +760,48 @@ class HttpSession:
                 self._listeners.remove(stream)
             self.release(stream)
 
-    def _find(self, event_id: str, scopes: frozenset[str] | None) -> tuple[Stream, int]:
-        name, _, number = event_id.rpartition("-")
+    def _find(self, event_id: str, incoming: IncomingRequest) -> tuple[Stream, int]:
+        """The stream of an event, and its number there. Raises 400 for an event that was never
+        sent."""
+        name, number = split_event_id(event_id)
         stream = self._resumable.get(name) or self._streams.get(name)
-        if stream is None or not number.isdecimal() or len(number) > 15:
+        if stream is None:
+            return self._replace_stream(name, number, incoming), number
+        if not stream.has_started or number > stream.newest:
             raise rules.unknown_event()
-        if not stream.has_started or not stream.has(int(number)):
-            raise rules.unknown_event()
-        check_scopes(stream.scopes, scopes)
+        check_scopes(stream.scopes, incoming.scopes)
         if name in self._resumable:
             self._check_streams()
             self._streams[name] = self._resumable.pop(name)
             self._ledger.add(-STREAM_BYTES)
-        return stream, int(number)
+        if stream.for_notifications and not stream.has_all_after(number):
+            self._announce_all(stream)
+        return stream, number
+
+    def _replace_stream(self, name: str, number: int, incoming: IncomingRequest) -> Stream:
+        """What is sent in place of a stream that is not kept any more. Raises 400 for one that
+        there never was."""
+        tag, _, rest = name.rpartition("-")
+        count = rest.partition(".")[0]
+        if tag != self._tag or not count.isdecimal() or not 0 < int(count) <= self._numbers:
+            raise rules.unknown_event()
+        ids = ids_of(name)
+        if ids is None:
+            stream = self._open_listener(incoming)
+            self._announce_all(stream)
+            return stream
+        stream = Stream(name, self._ledger, streamable=True, resumable=False)
+        stream.continue_after(number)
+        for raw_id in ids:
+            stream.put_response(self.lost_response(raw_id, GONE))
+        stream.finish()
+        return stream
+
+    def lost_response(self, raw_id: bytes, why: str) -> bytes:
+        """The response to a request whose own is gone."""
+        fault = _without_outcome(why)
+        code = error_code(fault, self.peer.revision)
+        return encode_error(raw_id, code, fault.message, fault.data)
 
     # ------------------------------------------------------------ notifications
 
@@ -766,6 +811,24 @@ class HttpSession:
             return
         uri: str | None = getattr(params, "uri", None)
         self._put_on_backlog((method, uri), PendingNotification(frame, uri, frozenset()))
+
+    def _announce_all(self, stream: Stream) -> None:
+        """Announce the lists and each followed resource as changed on a stream whose client may
+        have missed changes."""
+        changes: list[tuple[str, t.NotificationParams]] = [
+            (method, t.NotificationParams()) for method in sorted(BROADCASTS)
+        ]
+        changes += [
+            (BY_SUBSCRIPTION, t.ResourceUpdatedNotificationParams(uri=uri))
+            for uri in sorted(self.subscriptions)
+        ]
+        for method, params in changes:
+            frame = encode_change(self.link, self.subscriptions, method, params)
+            uri: str | None = getattr(params, "uri", None)
+            if frame is None:
+                continue
+            if self._may_receive(stream, PendingNotification(frame, uri, frozenset())):
+                self.put(stream, frame)
 
     def post_notification(self, frame: bytes, subject: str, scopes: frozenset[str]) -> None:
         """Put an encoded notification on a stream for notifications, now or when there is one."""
@@ -833,7 +896,7 @@ class HttpSession:
                 self._stop_call(exchange, request, why)
 
     def _stop_call(self, exchange: Exchange, request: SessionRequestContext, why: str) -> None:
-        data = exchange.fail(Fault(FaultKind.INTERNAL, why))
+        data = exchange.fail(_without_outcome(why))
         if data is not None:
             request.response.stream().put_response(data)
         request.stop()
@@ -845,6 +908,11 @@ def check_scopes(needed: frozenset[str] | None, granted: frozenset[str] | None) 
     if granted is not None and needed is not None and not needed <= granted:
         words = "this stream was opened with more scopes than the token has now; open a new one"
         raise HttpError(FORBIDDEN, words)
+
+
+def _without_outcome(why: str) -> Fault:
+    """The error of a request that was ended from outside, or whose response is gone."""
+    return Fault(FaultKind.INTERNAL, f"{why}; {EFFECT_UNKNOWN}", UNKNOWN)
 
 
 def _failed(exchange: Exchange, error: BaseException) -> bytes | None:

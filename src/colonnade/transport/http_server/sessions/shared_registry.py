@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Awaitable
 from itertools import islice
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -53,6 +53,7 @@ from colonnade.transport.http_server.sessions.record import (
 from colonnade.transport.http_server.sessions.registry import FIRST_USE_S, SessionRegistry
 from colonnade.transport.http_server.sessions.session import (
     HttpSession,
+    check_scopes,
 )
 from colonnade.transport.http_server.sessions.shared_session import (
     CHANGED,
@@ -69,6 +70,7 @@ from colonnade.transport.http_server.sessions.shared_session import (
     encode_frame,
 )
 from colonnade.transport.http_server.sessions.store_outage import WITHOUT_STORE_S, StoreOutage
+from colonnade.transport.http_server.sessions.stream_log import LoggedStream
 from colonnade.transport.http_server.sessions.streams import Stream
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
@@ -90,6 +92,10 @@ POLL_S = 1.0
 # tell that later than the 5 s within which a client is told.
 MAX_UNANSWERED = 3
 CHECK_TIMEOUT_S = 0.8
+# Twice as many within so long after an outage of the store: processes then take up to two seconds
+# until they receive messages again.
+AFTER_OUTAGE_S = 5.0
+OWNER_ENDED = "the replica that ran this request has ended"
 
 
 class SharedSessionRegistry(SessionRegistry):
@@ -105,6 +111,7 @@ class SharedSessionRegistry(SessionRegistry):
         self._store = store
         # Increased when messages of other processes may have been missed.
         self.generation: int = 0
+        self._missed_at = float("-inf")
         self._outage = StoreOutage(lambda: self.shared.clock(), limits.store_wait_s)
         self._without_lease_at: float | None = None
         self._unsaved: dict[str, SharedSession] = {}
@@ -116,6 +123,8 @@ class SharedSessionRegistry(SessionRegistry):
         self._maintaining: asyncio.Task[None] | None = None
         # Processes that have streams for notifications: whether they have ended.
         self._listeners_lost: dict[str, bool] = {}
+        # Streams of this process whose logs lack events; held by their sessions.
+        self._behind: WeakSet[LoggedStream] = WeakSet()
         # Set when the log of a stream has grown; held by the requests that resume it.
         self._grown: WeakValueDictionary[tuple[str, str], asyncio.Event] = WeakValueDictionary()
 
@@ -247,9 +256,11 @@ class SharedSessionRegistry(SessionRegistry):
         except HttpError:
             self._unsaved[session.id] = session
 
-    async def save(self, session: SharedSession, listener: str | None = None) -> bool:
-        """Write the record of a session, and notify the other processes; False if the session has
-        ended. With a listener, waits for the store. Raises 503."""
+    async def save(
+        self, session: SharedSession, listener: str | None = None
+    ) -> SessionRecord | None:
+        """Write the record of a session, and notify the other processes; the record before that,
+        None if the session has ended. With a listener, waits for the store. Raises 503."""
         try:
             if listener is None:
                 return await self._save(session, None)
@@ -257,7 +268,7 @@ class SharedSessionRegistry(SessionRegistry):
         except ChannelError:
             raise _store_lost() from None
 
-    async def _save(self, session: SharedSession, listener: str | None) -> bool:
+    async def _save(self, session: SharedSession, listener: str | None) -> SessionRecord | None:
         id, principal = session.id, session.link.principal
         owner, key = store_principal(principal), record_key(id)
         stored, data = session.record, session.data
@@ -278,12 +289,12 @@ class SharedSessionRegistry(SessionRegistry):
                         await self.broadcast(session, CHANGED)
                     if record.subscriptions != stored.subscriptions:
                         await self._confirm_at_listener(session)
-                    return True
+                    return stored
                 found = await self._outage.tried(self._store.get(owner, key))
                 newer = decode_record(found) if found is not None else None
                 if found is None or newer is None:
                     self.end(session, "the session was ended by its client, or has expired")
-                    return False
+                    return None
                 stored, data = newer, found
         except Refused as error:
             session.note(f"a session cannot be stored: {error}")
@@ -297,6 +308,15 @@ class SharedSessionRegistry(SessionRegistry):
         if listener and not self.is_lost(listener):
             with contextlib.suppress(ChannelError, Refused):  # it reads the record when it is back
                 await self.replica.request(listener, CHANGED, self._change_message(session))
+
+    async def relieve(self, replica: str, session: SharedSession) -> bool:
+        """Notify the process that had the stream for notifications; whether it responds, and has
+        had all of them."""
+        message = self._change_message(session)
+        try:
+            return await self.replica.request(replica, CHANGED, message, CHECK_TIMEOUT_S) == b"1"
+        except (ChannelError, Refused):
+            return False
 
     def _change_message(self, session: SharedSession) -> bytes:
         is_sent = len(session.data) <= MAX_SENT_RECORD_BYTES
@@ -321,22 +341,27 @@ class SharedSessionRegistry(SessionRegistry):
 
     # ------------------------------------------------------------ streams
 
-    async def append(self, session: SharedSession, stream: str, events: LoggedEvents) -> None:
-        """Add to the log of a stream; without the store, it cannot be resumed elsewhere."""
+    async def append(
+        self, session: SharedSession, stream: LoggedStream, events: LoggedEvents
+    ) -> bool:
+        """Add to the log of a stream; whether that has succeeded. Else it is tried again when the
+        store is back, and until then the stream cannot be resumed elsewhere."""
         owner = store_principal(session.link.principal)
-        key, ttl_s = stream_key(session.id, stream), self._limits.resume_window_s
-        if self._outage.is_recent:  # each would wait for the timeout of the store
-            return
-        try:
-            await self._outage.tried(self._store.append(owner, key, encode_events(events), ttl_s))
-        except (ChannelError, Refused) as error:
-            log.debug("the events of a stream are not logged: %s", error)
+        key, ttl_s = stream_key(session.id, stream.name), self._limits.resume_window_s
+        if not self._outage.is_recent:  # else each would wait for the timeout of the store
+            work = self._store.append(owner, key, encode_events(events), ttl_s)
+            try:
+                await self._outage.tried(work)
+                return True
+            except (ChannelError, Refused) as error:
+                log.debug("the events of a stream are not logged: %s", error)
+        self._behind.add(stream)
+        return False
 
     async def read(
         self, session: SharedSession, stream: str, after: int
     ) -> list[tuple[int, LoggedEvents]]:
-        """The entries in the log of a stream after this one. Raises 503, and 400 if one of them
-        cannot be read."""
+        """The entries in the log of a stream after this one. Raises 503."""
         owner = store_principal(session.link.principal)
         key = stream_key(session.id, stream)
         try:
@@ -346,24 +371,28 @@ class SharedSessionRegistry(SessionRegistry):
         except (ChannelError, Refused):
             raise _store_lost() from None
         entries = [(number, decode_events(entry)) for number, entry in found]
-        if any(events is None for _, events in entries):  # of a newer release
-            raise rules.unknown_event()
+        if any(events is None for _, events in entries):
+            raise overload("the log of this stream is of a newer release; try again")
         return [(number, events) for number, events in entries if events is not None]
 
     async def ask_owner(
-        self, kind: str, replica: str, session: SharedSession, stream: str
+        self, kind: str, replica: str, session: SharedSession, stream: str, number: int
     ) -> bool | None:
         """Ask the process of a stream whether there will be new events of it, and for messages
-        about them (`FOLLOW`); False if there will be none, None without a response."""
-        if not replica or replica == self.replica.name:
+        about them (`FOLLOW`); False if there will be none, None without a response. Raises 400 if
+        it has not sent an event with this number."""
+        if replica == self.replica.name:
             return False
         try:
-            body = session.message(stream)
-            return await self.replica.request(replica, kind, body, CHECK_TIMEOUT_S) == b"1"
+            body = session.message(stream, number=number)
+            response = await self.replica.request(replica, kind, body, CHECK_TIMEOUT_S)
         except ChannelError:
             return None
         except Refused:
             raise overload("too many requests at once; try again later") from None
+        if response == b"?":
+            raise rules.unknown_event()
+        return response == b"1"
 
     def growth_of(self, session: SharedSession, stream: str) -> asyncio.Event:
         """What is set when the log of a stream has grown."""
@@ -385,22 +414,26 @@ class SharedSessionRegistry(SessionRegistry):
         """
         read, entry = last
         unanswered = int(grows is None)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
         try:
-            while not entry.is_last and grows is not False and unanswered < MAX_UNANSWERED:
-                if unanswered or not await _is_set(grown, POLL_S):
-                    grows = await self.ask_owner(CHECK, replica, session, stream.name)
+            while not entry.is_last and grows is not False and unanswered < self._max_unanswered:
+                # A request that nobody receives fails at once.
+                pause_s = started + CHECK_TIMEOUT_S - loop.time() if unanswered else POLL_S
+                started = loop.time()
+                if not await _is_set(grown, pause_s):
+                    grows = await self.ask_owner(CHECK, replica, session, stream.name, 0)
                     unanswered = unanswered + 1 if grows is None else 0
                 grown.clear()
                 for position, entry in await self.read(session, stream.name, read):
                     read = position
+                    check_scopes(entry.scopes, stream.scopes)
                     for number, frame in entry.events:
-                        if number > stream.last_number + 1:
-                            return  # some could not be logged
-                        if number == stream.last_number + 1:
-                            stream.put_response(frame)
+                        if number > stream.last_number:
+                            stream.put_numbered(number, frame)
             if not entry.is_last:
                 for raw_id in entry.requests:
-                    stream.put_response(session.lost_response(raw_id))
+                    stream.put_response(session.lost_response(raw_id, OWNER_ENDED))
         except (ChannelError, HttpError):
             log.debug("a stream of another process ends: the store does not respond")
         finally:
@@ -458,24 +491,34 @@ class SharedSessionRegistry(SessionRegistry):
 
     def _on_missed(self) -> None:
         self.generation += 1
+        self._missed_at = self.shared.clock()
 
-    async def _on_changed(self, sender: str, body: bytes) -> None:
+    @property
+    def _max_unanswered(self) -> int:
+        """How many unanswered requests say that a process has ended."""
+        missed_lately = self.shared.clock() - self._missed_at < AFTER_OUTAGE_S
+        disturbed = missed_lately or self._outage.was_within(AFTER_OUTAGE_S)
+        return 2 * MAX_UNANSWERED if disturbed else MAX_UNANSWERED
+
+    async def _on_changed(self, sender: str, body: bytes) -> bytes:
         message = decode_message(body)
         session = self._copy_of(message)
         if session is None:
-            return
+            return b"0"
         data: bytes | None = message.record
         if not data:
             session.generation = -1  # until it is read
             try:
                 data = await self._get(session.id, session.link.principal)
             except ChannelError:
-                return
+                return b"0"
         record = decode_record(data) if data is not None else None
         if record is None:
             session.generation = -1
         elif data is not None and record.number > session.record.number:
             session.use(record, data)
+        # What `relieve` asks for.
+        return b"1" if session.has_listened else b"0"
 
     async def _on_ended(self, sender: str, body: bytes) -> None:
         session = self._copy_of(decode_message(body))
@@ -500,13 +543,14 @@ class SharedSessionRegistry(SessionRegistry):
     async def _on_follow(self, sender: str, body: bytes) -> bytes:
         message = decode_message(body)
         session = self._copy_of(message)
-        grows = session is not None and await session.follow(message.name, sender)
-        return b"1" if grows else b"0"
+        if session is None:
+            return b"0"
+        return await session.follow(message.name, message.number, sender)
 
     async def _on_check(self, sender: str, body: bytes) -> bytes:
         message = decode_message(body)
         session = self._copy_of(message)
-        return b"1" if session is not None and session.grows(message.name) else b"0"
+        return b"0" if session is None else await session.follow(message.name, message.number)
 
     async def _on_grown(self, sender: str, body: bytes) -> None:
         message = decode_message(body)
@@ -519,7 +563,7 @@ class SharedSessionRegistry(SessionRegistry):
     def _tick(self, now: float) -> bool:
         if self._by_id:
             self._check_lease(now)
-        if self._maintaining is None and (self._unsaved or self._listeners_lost):
+        if self._maintaining is None and (self._unsaved or self._listeners_lost or self._behind):
             self._maintaining = self.shared.spawn(self._maintain())
         return super()._tick(now)
 
@@ -541,6 +585,10 @@ class SharedSessionRegistry(SessionRegistry):
             for session in unsaved.values():
                 if session.id in self._by_id:
                     await self.save_changes(session)
+            for stream in list(self._behind):
+                self._behind.discard(stream)
+                if not await stream.catch_up():  # the store is away, or full: again later
+                    break
             listeners = {s.record.listener for s in self if isinstance(s, SharedSession)}
             for replica in list(self._listeners_lost):
                 if replica not in listeners:

@@ -37,12 +37,16 @@ from colonnade.protocol.jsonrpc import (
 )
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.link import CANCELLED, PROGRESS, DuplexLink
-from colonnade.protocol.revision import error_code
 from colonnade.protocol.types import CancelledNotificationParams, ProgressNotificationParams
-from colonnade.replicas.remote_messages import RemoteFailure
 from colonnade.replicas.replica import Replica, is_replica_name
 from colonnade.transport.http_server.request import (
     IncomingRequest,
+)
+from colonnade.transport.http_server.sessions.event_ids import (
+    bound_tag,
+    ids_of,
+    is_of,
+    split_event_id,
 )
 from colonnade.transport.http_server.sessions.record import (
     LoggedEvents,
@@ -89,7 +93,8 @@ class SessionMessage(Struct, frozen=True, array_like=True):
 
     `name` is a stream, `frames` are JSON-RPC messages; of notifications, each with its method or
     an empty string, its subject, and the scopes that its reader needs. `record` is the record after
-    a change, empty if it is too large to be sent around.
+    a change, empty if it is too large to be sent around. `number` is that of the event of the
+    stream that a client named.
     """
 
     session: str
@@ -98,6 +103,7 @@ class SessionMessage(Struct, frozen=True, array_like=True):
     frames: list[bytes] = []
     notifications: list[tuple[str, str | None, bytes, str | None, list[str]]] = []
     record: bytes = b""
+    number: int = 0
 
 
 encode_message = msgspec.msgpack.Encoder().encode
@@ -122,16 +128,21 @@ class SharedSessionOwner(Protocol):
         """End the copy of a session."""
         ...
 
-    async def save(self, session: "SharedSession", listener: str | None = None) -> bool:
-        """Write the record of a session; False if the session has ended. Raises 503."""
+    async def save(
+        self, session: "SharedSession", listener: str | None = None
+    ) -> SessionRecord | None:
+        """Write the record of a session; the record before that, None if the session has ended.
+        Raises 503."""
         ...
 
     async def save_changes(self, session: "SharedSession") -> None:
         """Write the record of a session if it has changed, now or later."""
         ...
 
-    async def append(self, session: "SharedSession", stream: str, events: LoggedEvents) -> None:
-        """Add to the log of a stream."""
+    async def append(
+        self, session: "SharedSession", stream: LoggedStream, events: LoggedEvents
+    ) -> bool:
+        """Add to the log of a stream; whether that has succeeded."""
         ...
 
     async def read(
@@ -141,10 +152,16 @@ class SharedSessionOwner(Protocol):
         ...
 
     async def ask_owner(
-        self, kind: str, replica: str, session: "SharedSession", stream: str
+        self, kind: str, replica: str, session: "SharedSession", stream: str, number: int
     ) -> bool | None:
         """Ask the process of a stream whether there will be new events of it, and for messages
-        about them (`FOLLOW`); False if there will be none, None without a response."""
+        about them (`FOLLOW`); False if there will be none, None without a response. Raises 400 if
+        it has not sent an event with this number."""
+        ...
+
+    async def relieve(self, replica: str, session: "SharedSession") -> bool:
+        """Notify the process that had the stream for notifications; whether it responds, and has
+        had all of them."""
         ...
 
     def growth_of(self, session: "SharedSession", stream: str) -> asyncio.Event:
@@ -194,6 +211,7 @@ class SharedSession(HttpSession):
         "_saved_log_level",
         "data",
         "generation",
+        "has_listened",
         "record",
         "renewed_at",
         "ttl_s",
@@ -213,13 +231,15 @@ class SharedSession(HttpSession):
         replica = registry.replica.name
         link.send_as(replica)
         # Event ids name the process that has the stream.
-        self._tag = f"{self._tag}-{replica}"
+        self._tag = bound_tag(id, self._tag, replica)
         self.created: float = self.created - max(time.time() - record.created_at, 0.0)
         self._set_record(record, data)
         self.generation: int = registry.generation
         self.renewed_at: float = shared.clock()
         self.ttl_s: float = FIRST_USE_S
         self._saved_changes = 0
+        # Whether a client has opened a stream for notifications here.
+        self.has_listened: bool = False
         # The changes that the client was notified of since this process has the newest stream for
         # notifications: other processes hand over theirs, which are mostly the same.
         self._notified: set[tuple[str, str | None]] = set()
@@ -356,10 +376,11 @@ class SharedSession(HttpSession):
         frames: list[bytes] | None = None,
         notifications: list[tuple[str, str | None, bytes, str | None, list[str]]] | None = None,
         record: bytes = b"",
+        number: int = 0,
     ) -> bytes:
         """An encoded message about this session."""
         about = SessionMessage(
-            self.id, self.link.principal, name, frames or [], notifications or [], record
+            self.id, self.link.principal, name, frames or [], notifications or [], record, number
         )
         return encode_message(about)
 
@@ -389,11 +410,12 @@ class SharedSession(HttpSession):
             retry_ms=self._limits.retry_ms,
         )
 
-    async def _append(self, stream: LoggedStream, events: LoggedEvents) -> None:
+    async def _append(self, stream: LoggedStream, events: LoggedEvents) -> bool:
         events = replace(events, requests=self._requests_without_response(stream))
-        await self._registry.append(self, stream.name, events)
-        for follower in list(stream.followers):
+        is_logged = await self._registry.append(self, stream, events)
+        for follower in list(stream.followers) if is_logged else ():
             await self._registry.notify(follower, GROWN, self.message(stream.name))
+        return is_logged
 
     def _requests_without_response(self, stream: LoggedStream) -> list[bytes]:
         """The ids of requests whose response is not on a stream yet, as they were written."""
@@ -402,77 +424,93 @@ class SharedSession(HttpSession):
         running = self._running.items()
         return [one.request.raw_id for one, here in running if here.response.opened is stream]
 
-    async def follow(self, name: str, follower: str) -> bool:
-        """Notify a process of new entries in the log of a stream, which is complete when this
-        returns; False if there will be none."""
+    async def follow(self, name: str, number: int, follower: str = "") -> bytes:
+        """Complete the log of a stream of this process: `1` if there will be more, else `0`; `?` if
+        it has no event with this number. A `follower` is notified of new entries."""
         stream = self._resumable.get(name) or self._streams.get(name)
         if not isinstance(stream, LoggedStream):
-            return False
-        if not stream.is_finished:
-            stream.followers.add(follower)
-        stream.abort_reader()
-        await stream.wait_logged()
-        return not stream.is_finished
-
-    def grows(self, name: str) -> bool:
-        """Whether the log of a stream of this process may get more entries."""
-        stream = self._streams.get(name)
-        return isinstance(stream, LoggedStream) and not stream.is_finished
-
-    def lost_response(self, raw_id: bytes) -> bytes:
-        """The response to a request whose process has ended."""
-        failure = RemoteFailure("the replica that ran this request has ended", effect_unknown=True)
-        fault = failure.fault()
-        code = error_code(fault, self.peer.revision)
-        return encode_error(raw_id, code, fault.message, fault.data)
+            return b"0"
+        if number > stream.newest:
+            return b"?"
+        if follower:
+            if not stream.is_finished:
+                stream.followers.add(follower)
+            stream.abort_reader()
+        if follower or stream.is_behind:
+            await stream.catch_up()
+        return b"0" if stream.is_finished else b"1"
 
     async def listen(self, incoming: IncomingRequest, after: str | None) -> None:
         """A GET: a new stream for notifications, or the rest of one, which may be that of another
         process."""
         if after is None:
-            await self._claim_notifications()
-            await super().listen(incoming, None)
-            return
-        name, _, number = after.rpartition("-")
-        stream = self._resumable.get(name) or self._streams.get(name)
-        if isinstance(stream, LoggedStream):  # else it is the copy of one
-            if stream.for_notifications:
-                await self._claim_notifications()
-            await super().listen(incoming, after)
-        elif number.isdecimal() and len(number) <= 15:
-            await self._resume(incoming, name, int(number))
+            lost = await self._claim_notifications()
+            stream, number = self._open_listener(incoming), 0
         else:
-            raise rules.unknown_event()
+            name, number = split_event_id(after)
+            found = self._resumable.get(name) or self._streams.get(name)
+            if not isinstance(found, LoggedStream):  # it may be the copy of one
+                await self._resume(incoming, name, number)
+                return
+            lost = found.for_notifications and await self._claim_notifications()
+            stream, number = self._find(after, incoming)
+        if lost:
+            self._announce_all(stream)
+        await self._serve_stream(incoming, stream, number)
 
-    async def _claim_notifications(self) -> None:
-        """From here on notifications go to this process. Raises 503 without the store."""
-        if self.record.listener != self._registry.replica.name:
+    async def _claim_notifications(self) -> bool:
+        """From here on notifications go to this process; whether changes may have been lost, since
+        the process that had the stream has ended. Raises 503 without the store."""
+        registry, own = self._registry, self._registry.replica.name
+        if self.record.listener != own:
             self._notified.clear()
         # Else others may still hand over what was sent since the first of these streams.
         self._notified.update(kind for kind in self._backlog if kind[0])
-        if not await self._registry.save(self, listener=self._registry.replica.name):
+        before = await registry.save(self, listener=own)
+        if before is None:
             raise rules.unknown_session()
-        self._registry.check_current(self)
+        had_listened, self.has_listened = self.has_listened, True
+        if before.listener == own:
+            lost = not had_listened
+        else:
+            lost = bool(before.listener) and not await registry.relieve(before.listener, self)
+        registry.check_current(self)
+        return lost
 
     async def _resume(self, incoming: IncomingRequest, name: str, number: int) -> None:
         """Serve the rest of a stream of another process, from its log. Raises `HttpError`."""
         registry = self._registry
         owner = name.split("-")[1] if name.count("-") == 2 else ""
-        entries = await registry.read(self, name, 0)
-        if not entries:
+        if not is_replica_name(owner):
             raise rules.unknown_event()
+        entries = await registry.read(self, name, 0)
+        if not entries or number > _newest(entries):
+            # The store was away, or the process of the stream has the acknowledgement not yet.
+            await registry.ask_owner(CHECK, owner, self, name, number)
+            entries = await registry.read(self, name, 0)
+        if not entries:  # it has expired, or its process has ended before
+            if not is_of(name, self.id):
+                raise rules.unknown_event()
+            ids = ids_of(name)
+            gone = LoggedEvents([], for_notifications=ids is None, requests=ids or [])
+            entries = [(0, gone)]
         check_scopes(entries[-1][1].scopes, incoming.scopes)
-        _events_after(entries, number)
         grown = registry.growth_of(self, name)
-        grows = await registry.ask_owner(FOLLOW, owner, self, name)
+        grows = await registry.ask_owner(FOLLOW, owner, self, name, number)
         entries += await registry.read(self, name, entries[-1][0])
-        missed = _events_after(entries, number)
-        if entries[-1][1].for_notifications:
-            await self._claim_notifications()
+        last = entries[-1][1]
+        check_scopes(last.scopes, incoming.scopes)
+        if last.is_last and number > _newest(entries):
+            raise rules.unknown_event()
+        missed = [event for _, entry in entries for event in entry.events if event[0] > number]
+        if last.for_notifications:
+            lost = await self._claim_notifications()
             stream = self._open_listener(incoming)
             stream.replayed = b"".join(
                 [encode_event(frame, id=f"{name}-{number}") for number, frame in missed]
             )
+            if lost or not entries[0][0] or len(missed) != _newest(entries) - number:
+                self._announce_all(stream)
             await self._serve_stream(incoming, stream, 0)
             return
         registry.check_current(self)
@@ -481,9 +519,9 @@ class SharedSession(HttpSession):
         self._check_streams()
         stream = Stream(name, self._ledger, streamable=True)
         stream.continue_after(number)
-        stream.scopes = entries[-1][1].scopes
-        for _, frame in missed:
-            stream.put_response(frame)
+        stream.scopes = incoming.scopes
+        for missed_number, frame in missed:
+            stream.put_numbered(missed_number, frame)
         self._streams[name] = stream
         task = self.spawn(registry.follow(self, stream, owner, entries[-1], grown, grows))
         try:
@@ -556,15 +594,9 @@ def _packed(
     return *kind, pending.frame, pending.uri, sorted(pending.scopes)
 
 
-def _events_after(entries: list[tuple[int, LoggedEvents]], number: int) -> list[tuple[int, bytes]]:
-    """The events in a log after this one. Raises 400 if some of them are not there: they are too
-    old, or could not be logged."""
-    events = [event for _, entry in entries for event in entry.events]
-    first, last = (events[0][0], events[-1][0]) if events else (1, 0)
-    missed = [event for event in events if event[0] > number]
-    if not first - 1 <= number <= last or len(missed) != last - number:
-        raise rules.unknown_event()
-    return missed
+def _newest(entries: list[tuple[int, LoggedEvents]]) -> int:
+    """The number of the newest event in a log."""
+    return max((number for _, entry in entries for number, _ in entry.events), default=0)
 
 
 def _sender(id: object) -> str:

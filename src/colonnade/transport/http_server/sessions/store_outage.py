@@ -35,7 +35,7 @@ class StoreOutage:
         self._wait_s = wait_s
         # When it has failed first and last, since it responded.
         self._failed_at: float | None = None
-        self._failed_last = 0.0
+        self._failed_last = float("-inf")
         self._responded = asyncio.Event()
         self._waiting = 0
 
@@ -49,6 +49,10 @@ class StoreOutage:
         """Whether copies of sessions may be too old to be used."""
         failed_at = self._failed_at
         return failed_at is not None and self._clock() - failed_at > WITHOUT_STORE_S
+
+    def was_within(self, seconds: float) -> bool:
+        """Whether the store has failed within this time."""
+        return self._clock() - self._failed_last < seconds
 
     def note(self, since: float) -> None:
         """The store does not do what it should since then, although it may respond."""

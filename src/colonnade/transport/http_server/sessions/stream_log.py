@@ -3,7 +3,7 @@ delete with 2025-11-25.
 
 Rules: an event is in the log before it is written to a connection, and the log is there before the
 event to resume from, which has no message. If the store does not respond, the stream goes on
-without its log.
+without its log, which gets the events later.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ ENTRY_BYTES = 256 * 1024
 class LoggedStream(Stream):
     """A stream that is logged from its start on.
 
-    `append` adds an entry to the log and never raises; `on_put` and `on_finished` are called after
-    events have become readable, and after the last.
+    `append` adds an entry to the log and never raises; it returns whether the entry is in the log.
+    `on_put` and `on_finished` are called after events have become readable, and after the last.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class LoggedStream(Stream):
         name: str,
         ledger: ResumableBytes,
         *,
-        append: "Callable[[LoggedStream, LoggedEvents], Awaitable[None]]",
+        append: "Callable[[LoggedStream, LoggedEvents], Awaitable[bool]]",
         spawn: Callable[[Coroutine[None, None, None]], asyncio.Task[None]],
         on_put: Callable[[Stream], None],
         on_finished: Callable[[Stream], None],
@@ -45,6 +45,9 @@ class LoggedStream(Stream):
         self._unlogged: list[tuple[int, bytes]] = []
         self._unlogged_bytes = 0
         self._number = 0
+        # The log has the events up to this one; `is_behind` is whether it lacks some, or the end.
+        self._logged_number = 0
+        self.is_behind: bool = False
         self._ending = False
         self._writer: asyncio.Task[None] | None = None
 
@@ -94,10 +97,19 @@ class LoggedStream(Stream):
             await asyncio.wait({self._writer})
         await super().wait_for_reader()
 
-    async def wait_logged(self) -> None:
-        """Wait until all messages are in the log."""
+    @property
+    def newest(self) -> int:
+        """The number of the newest event that its client may have: another process may have read it
+        in the log before the store has acknowledged it here."""
+        return max(self._number, self._last)
+
+    async def catch_up(self) -> bool:
+        """Add to the log what it lacks; whether it has everything now."""
+        if self.is_behind:
+            self._write()
         while self._writer is not None:
             await asyncio.wait({self._writer})
+        return not self.is_behind
 
     def _write(self) -> None:
         if self._writer is None:
@@ -117,24 +129,36 @@ class LoggedStream(Stream):
 
     async def _write_entry(self) -> bool:
         """Log what there is, then let it be read; False if there is no more for now."""
+        # What could not be logged before comes first, so that the log has no gap.
+        left = self._unlogged
+        if self._logged_number < self._last:
+            left = [event for event in self._entries if event[0] > self._logged_number]
+            left += [event for event in self._unlogged if event[0] > self._last]
         count = size = 0
-        for _, frame in self._unlogged:
+        for _, frame in left:
             if count and size + len(frame) > ENTRY_BYTES:
                 break
             count += 1
             size += len(frame)
-        batch = self._unlogged[:count]
-        is_last = self._ending and count == len(self._unlogged)
+        batch = left[:count]
+        is_last = self._ending and count == len(left)
         events = LoggedEvents(batch, is_last, self.for_notifications, self.scopes)
-        await self._append(self, events)
+        is_logged = await self._append(self, events)
         self._set_logged()
-        del self._unlogged[:count]
-        self._unlogged_bytes = sum(len(frame) for _, frame in self._unlogged)
-        for number, frame in batch:
+        if is_logged and batch:
+            self._logged_number = batch[-1][0]
+        self.is_behind = not is_logged
+        # Without the store they are read all the same.
+        for number, frame in batch if is_logged else left:
             if number > self.last_number:
                 super().put_response(frame)
+        self._unlogged = [event for event in self._unlogged if event[0] > self._last]
+        self._unlogged_bytes = sum(len(frame) for _, frame in self._unlogged)
         self._on_put(self)
-        if is_last and not self.is_finished:
+        is_over = is_last or (self._ending and not is_logged and not self._unlogged)
+        if is_over and not self.is_finished:
             super().finish()
             self._on_finished(self)
-        return bool(self._unlogged) or (self._ending and not is_last)
+        if self._unlogged:
+            return True
+        return is_logged and (count < len(left) or (self._ending and not is_last))

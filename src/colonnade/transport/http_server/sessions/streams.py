@@ -9,7 +9,6 @@ reader, unread events make their sender wait; without one they are dropped, olde
 
 import asyncio
 from collections.abc import Callable, Sequence
-from itertools import islice
 
 from colonnade.protocol.http.sse import encode_event, priming_event
 from colonnade.protocol.link.in_flight import ByteBudget
@@ -110,8 +109,14 @@ class Stream:
         self._last += 1
         self._entries.append((self._last, frame))
         self._grow(len(frame) + EVENT_BYTES)
-        self.unread += len(frame)
+        if self._last > self._seen:
+            self.unread += len(frame)
         self._wake()
+
+    def put_numbered(self, number: int, frame: bytes) -> None:
+        """Add a message that has a number already; those between the last one and it are gone."""
+        self._last = number - 1
+        self.put_response(frame)
 
     def start(self) -> None:
         """Become an event stream: there is an event, or the client has waited long enough."""
@@ -198,9 +203,14 @@ class Stream:
         """Whether a client has read from it, and may reconnect for the rest."""
         return self._served and self.resumable
 
-    def has(self, number: int) -> bool:
+    @property
+    def newest(self) -> int:
+        """The number of the newest event that its client may have."""
+        return self._last
+
+    def has_all_after(self, number: int) -> bool:
         """Whether everything after this event is still kept."""
-        return self._last - len(self._entries) <= number <= self._last
+        return self._last - len(self._entries) <= number
 
     def frames(self) -> list[bytes]:
         """The messages on it."""
@@ -264,10 +274,13 @@ class Stream:
 
     def _take(self) -> bytes:
         """The unread messages as events; from here on they count as read."""
-        count = self._last - self._seen
-        newest = list(islice(reversed(self._entries), count))
+        newest: list[tuple[int, bytes]] = []
+        for entry in reversed(self._entries):
+            if entry[0] <= self._seen:
+                break
+            newest.append(entry)
         newest.reverse()
-        self._seen = self._last
+        self._seen = max(self._seen, self._last)
         self.unread = 0
         if not self.resumable:
             return b"".join([encode_event(frame) for _, frame in newest])
