@@ -19,6 +19,12 @@ from replica_server import open_store
 LEDGER = "ledger"
 # Between the steps of a tool, so that a process can be killed there.
 STEP_S = 0.005
+# Of one call of `events`.
+EVENTS = 12
+# Between them: less than some writes to the store take.
+EVENT_S = 0.001
+# Calls that take longer are ended at a shutdown: some must be.
+DRAIN_S = 1.0
 
 
 @dataclass
@@ -72,6 +78,26 @@ def make_server(store: str, folder: Path) -> Server:
         return effect
 
     @server.tool
+    async def events(effect: str, ctx: Context) -> str:
+        """Send events for a moment, with the effect among them."""
+        for step in range(EVENTS):
+            await ctx.progress(step + 1)
+            await asyncio.sleep(EVENT_S)
+            if step == EVENTS // 2:
+                write_effect(folder, effect)
+        return effect
+
+    @server.tool
+    def touch(uri: str, tool: str) -> None:
+        """Change a resource, and the list of tools in this process."""
+        server.updated(uri)
+        server.tool(name=tool)(lambda: None)
+
+    @server.resource("file:///{name}")
+    def file(name: str) -> str:
+        return name
+
+    @server.tool
     async def resumed(effect: str, ctx: Context) -> str:
         """Close the stream, which the client resumes."""
         await ctx.progress(1)
@@ -86,7 +112,9 @@ def make_server(store: str, folder: Path) -> Server:
 
 if __name__ == "__main__":
     server = make_server(sys.argv[1], Path(sys.argv[2]))
-    limits = Limits(max_sessions=1_000_000, max_concurrent_requests=100_000)
+    limits = Limits(
+        max_sessions=1_000_000, max_concurrent_requests=100_000, drain_timeout_s=DRAIN_S
+    )
     delay_s, port = sys.argv[3:]
     run_limits = RunLimits(shutdown_delay_s=float(delay_s))
     server.run("http", port=int(port), limits=limits, run_limits=run_limits)

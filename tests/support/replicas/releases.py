@@ -17,7 +17,7 @@ NEW_MEMBERS: dict[str, tuple[str, ...]] = {
         "    renewed_at: float = 0.0\n",
         "    version: int = EVENTS_VERSION\n",
     ),
-    f"{TRANSPORT}/sessions/shared_session.py": ('    record: bytes = b""\n\n',),
+    f"{TRANSPORT}/sessions/shared_session.py": ("    number: int = 0\n\n",),
     f"{TRANSPORT}/legacy_sse.py": ("    scopes: frozenset[str] | None\n    body: bytes\n",),
     "protocol/link/events.py": ("    sent: tuple[OutgoingRequest, ...]\n",),
     "replicas/replica.py": ("    body_version: int = 1\n", "    started_at: float\n"),
