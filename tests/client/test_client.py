@@ -780,6 +780,21 @@ async def test_closing_ends_what_waits_and_can_be_done_twice(revision: Revision)
 
 
 @live
+async def test_a_call_on_a_closed_client_was_not_sent(revision: Revision) -> None:
+    async with scripted_server(revision, {"tools/call": lambda params: None}) as (client, server):
+        calling = asyncio.ensure_future(client.call_tool("wait"))
+        await server.wait_for("tools/call")
+        await client.close()
+        with pytest.raises(ConnectionLost) as sent:
+            await calling
+        assert (sent.value.not_sent, sent.value.effect_unknown) == (False, True)
+        with pytest.raises(ConnectionLost, match="the client was closed before") as unsent:
+            await client.call_tool("wait")
+        assert (unsent.value.not_sent, unsent.value.effect_unknown) == (True, False)
+        assert "had an effect" not in str(unsent.value)
+
+
+@live
 async def test_before_it_is_open_a_client_says_so() -> None:
     near, _ = connected_pair()
     client = Client(near.open_conversation, info=INFO)

@@ -265,7 +265,7 @@ class ManagedConnection:
             return candidate
         await self._close_candidate("the connection is retried")
         if self._closed is not None:
-            raise ConnectionLost(self._closed)
+            raise _not_sent(self._closed)
         carry = await transport.open_channel(self._timeout_s)
         if self._telemetry is not None:
             carry = self._telemetry.instrument(carry)
@@ -274,7 +274,7 @@ class ManagedConnection:
         candidate = self._candidate = carry(link, self._listener)
         if self._closed is not None:  # while connecting
             await candidate.aclose(self._closed)
-            raise ConnectionLost(self._closed)
+            raise _not_sent(self._closed)
         return candidate
 
     async def _close_candidate(self, why: str) -> None:
@@ -384,22 +384,22 @@ class ManagedConnection:
     async def ensure_open(self, method: str) -> Conversation:
         """The current conversation, or a new one if it has ended."""
         if self._closed is not None:
-            raise ConnectionLost(f"{self._closed} before {method}")
+            raise _not_sent(f"{self._closed} before {method}")
         if self._conversation is None:
             raise LocalProtocolError(f"{method} before this client is open")
         if self.ended:
             if not self.transport.can_reconnect:
-                raise ConnectionLost(f"the connection ended before {method}")
+                raise _not_sent(f"the connection ended before {method}")
             await self.reconnect(self.conversation)
             if self.ended:
-                raise ConnectionLost(f"the connection ended once more before {method}")
+                raise _not_sent(f"the connection ended once more before {method}")
         return self.conversation
 
     async def reconnect(self, seen: Conversation) -> None:
         """Reconnect after this conversation, unless another task has."""
         async with self._lock:
             if self._closed is not None:
-                raise ConnectionLost(self._closed)
+                raise _not_sent(self._closed)
             if self._conversation is not seen:
                 return
             child = self.transport.child if isinstance(self.transport, ProcessTransport) else None
@@ -412,6 +412,13 @@ class ManagedConnection:
             assert self._candidate is not None
             await self._on_reconnect(self._candidate, opening)
             self._conversation = self._candidate
+
+
+def _not_sent(message: str) -> ConnectionLost:
+    """The error for a request that was not sent, since there is no connection."""
+    lost = ConnectionLost(message)
+    lost.not_sent = True
+    return lost
 
 
 def probe_s(limit_s: float) -> float:
