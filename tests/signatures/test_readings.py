@@ -11,6 +11,7 @@ from colonnade.signatures.readings import (
     boolean_of,
     forms_of,
     json_in,
+    may_be_json,
     numbers_of,
     structure_in,
     texts_of,
@@ -42,6 +43,7 @@ def test_json_in_a_string_is_read_unless_servers_may_read_it_in_two_ways(
     text: str, expected: Any
 ) -> None:
     assert structure_in(text) == expected
+    assert may_be_json(text) or expected is UNSET
 
 
 def test_a_number_that_is_out_of_range_is_read_in_no_one_way() -> None:
