@@ -25,7 +25,7 @@ Rules: no imports from the rest of the package. Error codes are data, never clas
 to know of an error is a field; `str()` composes the message from the fields and is for people only.
 """
 
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
 
 # End of the message for a request that was sent and got no response.
 EFFECT_UNKNOWN = "whether it had an effect is unknown"
@@ -196,8 +196,32 @@ class Fault(RemoteProtocolError):
         return f"Fault({self.kind.name}, {self.message!r})"
 
 
+# Members of `data` in an error, and of `_meta` in a result with `isError`: what a gateway or a
+# replica knows of the effect of a request.
+NOT_SENT_KEY = "notSent"
+EFFECT_UNKNOWN_KEY = "effectUnknown"
+
+
+def says_not_sent(members: Any) -> bool:
+    """Whether the `data` of an error, or the `_meta` of a result, says that a request was not
+    started."""
+    if not isinstance(members, dict):
+        return False
+    said = cast("dict[str, Any]", members)
+    return said.get(NOT_SENT_KEY) is True or said.get(EFFECT_UNKNOWN_KEY) is False
+
+
+def says_effect_unknown(members: Any) -> bool:
+    """Whether it says that the request may have had an effect."""
+    said = cast("dict[str, Any]", members) if isinstance(members, dict) else {}
+    return said.get(EFFECT_UNKNOWN_KEY) is True
+
+
 class RemoteError(ColonnadeError):
-    """The peer sent a JSON-RPC error response."""
+    """The peer sent a JSON-RPC error response.
+
+    `not_sent` and `effect_unknown` are set if the peer, such as a gateway, says so in `data`.
+    """
 
     def __init__(self, code: int, message: str, data: Any = None, *, hint: str = "") -> None:
         super().__init__(f"{message} ({code})", hint=hint)
@@ -206,6 +230,16 @@ class RemoteError(ColonnadeError):
         self.data = data
         # The error as it was sent, if hidden text in its message or its data was made visible.
         self.untouched: RemoteError | None = None
+
+    @property
+    def not_sent(self) -> bool:
+        """Whether the request was not started: it may be sent again."""
+        return says_not_sent(self.data)
+
+    @property
+    def effect_unknown(self) -> bool:
+        """Whether the request may have had an effect."""
+        return says_effect_unknown(self.data)
 
 
 class Output(NamedTuple):
@@ -258,6 +292,14 @@ class ChannelError(ColonnadeError):
     def stderr(self) -> tuple[str, ...]:
         """The last lines that the server process wrote to stderr."""
         return self.output.stderr
+
+    def effect(self, *, is_call: bool) -> dict[str, bool] | None:
+        """What is known of the effect of the request, for a client of this program; None if nothing
+        is. A call has an unknown effect once it was sent; other requests have none."""
+        is_unknown = self.effect_unknown or (is_call and not self.not_sent)
+        if not (self.not_sent or is_unknown):
+            return None
+        return {NOT_SENT_KEY: self.not_sent, EFFECT_UNKNOWN_KEY: is_unknown}
 
     def __str__(self) -> str:
         effect = f"; {EFFECT_UNKNOWN}" if self.effect_unknown else ""

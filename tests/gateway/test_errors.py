@@ -15,6 +15,7 @@ from gateway.raw_server import REVISIONS, RawServer
 from live import live
 
 OLD, NEW = "2025-11-25", "2026-07-28"
+NOT_SENT = {"notSent": True, "effectUnknown": False}
 
 
 async def call_error(client: Client) -> RemoteError:
@@ -134,6 +135,61 @@ def test_a_server_that_cannot_be_started_is_named(revision: str) -> None:
                 await client.get_prompt("broken__x")
             assert caught.value.code == -32603
             assert "server 'broken'" in caught.value.message
+
+    exercise()
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+def test_a_request_that_was_not_sent_says_so_for_programs(revision: str) -> None:
+    @live
+    async def exercise() -> None:
+        entry = entry_of("broken", [sys.executable, "-c", "raise SystemExit(1)"], Settings())
+        async with (
+            Host({"broken": entry}) as host,
+            connect(Gateway(host), revision=revision) as client,
+        ):
+            result = await client.call_tool("broken__x")
+            assert {key: result.meta.get(key) for key in NOT_SENT} == NOT_SENT
+            assert (result.not_sent, result.effect_unknown) == (True, False)
+            with pytest.raises(RemoteError) as caught:
+                await client.get_prompt("broken__x")
+            assert caught.value.data == NOT_SENT
+            assert (caught.value.not_sent, caught.value.effect_unknown) == (True, False)
+
+    exercise()
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+def test_a_call_that_may_have_had_an_effect_says_so_for_programs(revision: str) -> None:
+    lost = ConnectionLost("the connection ended", server="s")
+    errors: list[ColonnadeError] = [lost, Refused("no"), ColonnadeError("something else")]
+
+    async def fail(request: RequestContext, call_next: Handler) -> t.ProtocolType:
+        if request.method in ("tools/call", "prompts/get"):
+            raise errors[0]
+        return await call_next(request)
+
+    @live
+    async def exercise() -> None:
+        async with (
+            Host({"s": RawServer().entry(NEW)}, middleware=[fail]) as host,
+            Host({"inner": Gateway(host)}) as outer,
+            connect(Gateway(host), revision=revision) as client,
+            connect(Gateway(outer), revision=revision) as far,
+        ):
+            unknown = {"notSent": False, "effectUnknown": True}
+            for one, name in ((client, "s__odd"), (far, "inner__s__odd")):
+                result = await one.call_tool(name)
+                assert {key: result.meta.get(key) for key in unknown} == unknown
+                assert (result.not_sent, result.effect_unknown) == (False, True)
+            with pytest.raises(RemoteError) as caught:
+                await client.get_prompt("s__odd")
+            assert caught.value.data is None  # a prompt has no effect
+            for _ in range(2):
+                errors.pop(0)
+                result = await client.call_tool("s__odd")
+                assert not result.meta.keys() & unknown.keys()
+                assert (result.not_sent, result.effect_unknown) == (False, False)
 
     exercise()
 

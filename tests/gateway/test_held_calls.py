@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from colonnade.client.input_callbacks import InputCallbacks
-from colonnade.errors import CannotConnect, ColonnadeError, Refused, RemoteError
+from colonnade.errors import (
+    CannotConnect,
+    ChannelError,
+    ColonnadeError,
+    ConnectionLost,
+    Refused,
+    RemoteError,
+)
 from colonnade.gateway.held_calls import HeldLimits, describe_outcome, restore_outcome
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import ServerEntry, Settings
@@ -614,3 +621,16 @@ def test_the_outcome_that_is_kept_has_the_words_for_the_operator_and_those_for_o
     found = restore_outcome(describe_outcome(refused), CALL_TOOL)
     assert isinstance(found, ColonnadeError)
     assert (str(found), found.public) == (str(refused), refused.public)
+
+
+def test_a_kept_outcome_still_says_whether_the_call_may_have_had_an_effect() -> None:
+    lost, unsent = ConnectionLost("it ended"), CannotConnect("it does not start")
+    for error, expected in (
+        (lost, {"notSent": False, "effectUnknown": True}),
+        (unsent, {"notSent": True, "effectUnknown": False}),
+        (ValueError("a defect"), {"notSent": False, "effectUnknown": True}),
+        (Refused("no"), None),
+    ):
+        found = restore_outcome(describe_outcome(error), CALL_TOOL)
+        effect = found.effect(is_call=True) if isinstance(found, ChannelError) else None
+        assert effect == expected

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from colonnade.client.input_callbacks import InputCallbacks
-from colonnade.errors import RemoteError
+from colonnade.errors import RemoteError, says_effect_unknown, says_not_sent
 from colonnade.gateway.homes import CHANGE, HomeChange
 from colonnade.ports import SERVER_PRINCIPAL
 from colonnade.protocol import types as t
@@ -296,6 +296,7 @@ async def test_a_caller_is_told_once_that_its_state_is_gone() -> None:
         assert told.is_error
         assert GONE in said(told)
         assert "was not started" in said(told)
+        assert says_not_sent(told.meta)
         assert "d" not in notebook.effects
         left = [client for number, client in enumerate(fleet.clients) if number != home]
         assert [await fleet.call("add", client, note="e") for client in left] == ["1", "2"]
@@ -314,6 +315,7 @@ async def test_a_call_whose_home_ends_may_have_had_an_effect() -> None:
         told = await task
         assert told.is_error
         assert "whether it had an effect is unknown" in said(told)
+        assert says_effect_unknown(told.meta)
         assert "the state of the server is gone" in said(told)
         # It was told, so the next one begins anew.
         assert await fleet.call("add", fleet.clients[2], note="z") == "1"

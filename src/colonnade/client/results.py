@@ -19,6 +19,8 @@ from colonnade.errors import (
     RemoteError,
     RemoteProtocolError,
     ToolError,
+    says_effect_unknown,
+    says_not_sent,
 )
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.downgrade import WRAPPED
@@ -173,7 +175,11 @@ T = TypeVar("T")
 
 
 class ToolResult(Generic[T]):
-    """The result of a tool call. `data` is its value, `text` its text, `content` all blocks."""
+    """The result of a tool call. `data` is its value, `text` its text, `content` all blocks.
+
+    If a gateway could not finish the call, `not_sent` (the call was not started) or
+    `effect_unknown` (it may have had an effect) is set, as in a `ChannelError`.
+    """
 
     def __init__(
         self,
@@ -191,6 +197,8 @@ class ToolResult(Generic[T]):
         self.content: Sequence[t.ContentBlock] = result.content
         self.is_error: bool = result.is_error is True
         self.meta: dict[str, Any] = result.meta or {}
+        self.not_sent: bool = self.is_error and says_not_sent(self.meta)
+        self.effect_unknown: bool = self.is_error and says_effect_unknown(self.meta)
         # The tool call of the model; None if the program called the tool.
         self.call: ModelToolCall | None = None
         self._structured: Any = result.structured_content

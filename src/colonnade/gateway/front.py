@@ -179,9 +179,11 @@ class GatewayFront:
         # only caller on stdio.
         is_operator = request.callers is Callers.SINGLE
         message = str(error) if is_operator else error.public or _without_output(error)
-        if request.exchange.method.params is t.CallToolRequestParams:
-            return request.exchange.settle(error_result(message))
-        raise Fault(FaultKind.INTERNAL, message) from error
+        is_call = request.exchange.method.params is t.CallToolRequestParams
+        effect = error.effect(is_call=is_call) if isinstance(error, ChannelError) else None
+        if is_call:
+            return request.exchange.settle(replace(error_result(message), meta=effect))
+        raise Fault(FaultKind.INTERNAL, message, effect) from error
 
     def _log_failure(self, request: RequestContext, error: ColonnadeError) -> None:
         """Tell the operator what a server has printed that does not start, once for the same

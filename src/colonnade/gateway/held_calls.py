@@ -101,6 +101,9 @@ class HeldOutcome(Struct, frozen=True, omit_defaults=True):
     data: Raw = Raw(b"")
     server: str = ""
     public: str = ""
+    # Whether the call was sent and lost, or was not sent.
+    lost: bool = False
+    not_sent: bool = False
 
 
 def describe_outcome(outcome: t.ProtocolType | Exception) -> HeldOutcome:
@@ -115,9 +118,13 @@ def describe_outcome(outcome: t.ProtocolType | Exception) -> HeldOutcome:
         return HeldOutcome(code=outcome.code, message=outcome.message, data=data, server=server)
     if isinstance(outcome, Fault):
         return HeldOutcome(fault=outcome.kind.name, message=outcome.message)
+    if isinstance(outcome, ChannelError):
+        not_sent = outcome.not_sent
+        words = outcome.sentence
+        return HeldOutcome(message=words, public=outcome.public, lost=True, not_sent=not_sent)
     if isinstance(outcome, ColonnadeError):
         return HeldOutcome(message=outcome.sentence, public=outcome.public)
-    return HeldOutcome(message=INTERRUPTED)
+    return HeldOutcome(message=INTERRUPTED, lost=True)
 
 
 def restore_outcome(outcome: HeldOutcome, method: Method) -> t.ProtocolType | ColonnadeError:
@@ -132,9 +139,12 @@ def restore_outcome(outcome: HeldOutcome, method: Method) -> t.ProtocolType | Co
         return error
     if outcome.fault:
         return Fault(getattr(FaultKind, outcome.fault), outcome.message)
-    lost = ConnectionLost(outcome.message)
-    lost.public = outcome.public
-    return lost
+    failure = ColonnadeError(outcome.message)
+    if outcome.lost:
+        failure = ConnectionLost(outcome.message)
+        failure.not_sent = outcome.not_sent
+    failure.public = outcome.public
+    return failure
 
 
 # ---------------------------------------------------------------- one call
