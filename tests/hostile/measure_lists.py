@@ -21,9 +21,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any
 
-from colonnade import ColonnadeError, Host, connect
+SUPPORT = Path(__file__).resolve().parent.parent / "support"
+sys.path[:0] = [str(SUPPORT)]
+
+from colonnade import ColonnadeError, Host, connect  # noqa: E402
+from hostile.loop_gaps import LoopGaps  # noqa: E402
 
 CASES = ("pages", "repeated", "items", "templates", "search", "honest")
 PAGE_BYTES = 8 * 1024 * 1024
@@ -103,25 +108,8 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-class Gaps:
-    """The longest time for which nothing else could run in the loop, and the processor time that
-    its thread used in such a gap, which other programs on the machine do not change."""
-
-    def __init__(self) -> None:
-        self.longest = self.used = 0.0
-
-    async def watch(self) -> None:
-        last, last_used = time.perf_counter(), time.thread_time()
-        while True:
-            await asyncio.sleep(0.001)
-            now, now_used = time.perf_counter(), time.thread_time()
-            self.longest = max(self.longest, now - last)
-            self.used = max(self.used, now_used - last_used)
-            last, last_used = now, now_used
-
-
 async def measured(what: str, work: Awaitable[Any]) -> None:
-    gaps, before, began = Gaps(), peak(), time.perf_counter()
+    gaps, before, began = LoopGaps(), peak(), time.perf_counter()
     watch = asyncio.create_task(gaps.watch())
     await asyncio.sleep(0.01)
     try:

@@ -21,9 +21,19 @@ from colonnade import (
 )
 from colonnade.middleware import rate_limit
 from colonnade.telemetry import conventions
-from colonnade.telemetry.conventions import COUNTERS, GAUGES, HISTOGRAMS, OBSERVED_COUNTERS
+from colonnade.telemetry.conventions import (
+    CLIENT_OPERATION,
+    COUNTERS,
+    GAUGES,
+    HISTOGRAMS,
+    METHOD,
+    OBSERVED_COUNTERS,
+    SERVER_OPERATION,
+    Metric,
+)
 from colonnade.telemetry.metrics import MAX_SERIES, Metrics
 from colonnade.telemetry.prometheus import PrometheusMetrics, split_address
+from colonnade.telemetry.spans import Operation, OperationOutcome
 from colonnade.transport.http_server.runner import AppListener, listening
 from colonnade.transport.memory import connected_pair, serve_end
 from http_client import META, Caller
@@ -212,6 +222,24 @@ async def test_a_hundred_thousand_made_up_names_leave_few_series() -> None:
     text = str(families(telemetry))
     assert "made-up" not in text
     assert "a://" not in text
+
+
+@pytest.mark.parametrize("metric", [CLIENT_OPERATION, SERVER_OPERATION])
+def test_error_codes_that_a_peer_makes_up_are_one_series(metric: Metric) -> None:
+    metrics = Metrics()
+    prometheus = PrometheusMetrics(metrics)
+    metrics.sinks.append(prometheus)
+    for code in (*range(-32_099, -31_999), *range(-43_000, -40_000), -32_602, -32_602):
+        Operation(metrics, metric, {METHOD: "tools/call"}).end(OperationOutcome(str(code), code))
+    found = {
+        one.labels["rpc_response_status_code"]: one.value
+        for family in text_string_to_metric_families(prometheus.expose()[1].decode())
+        for one in family.samples
+        if one.name.endswith("_count")
+    }
+    assert found["-32602"] == 2
+    assert found["_OTHER"] > 3_000
+    assert len(found) < 20
 
 
 def test_beyond_the_limit_there_is_one_series_more_for_each_metric() -> None:

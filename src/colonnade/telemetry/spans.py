@@ -16,6 +16,7 @@ from msgspec import Raw, Struct
 
 from colonnade import __version__
 from colonnade.protocol.exchange import Network
+from colonnade.protocol.revision import EVERY
 from colonnade.telemetry import conventions as names
 from colonnade.telemetry.conventions import Metric
 from colonnade.telemetry.metrics import Metrics
@@ -28,6 +29,11 @@ MAX_CONTENT_CHARACTERS = 16 * 1024
 # Of a name or a URI that comes from a peer.
 MAX_NAME_CHARACTERS = 256
 MAX_PROMPT_VARIABLES = 32
+
+# The error codes that metrics tell apart: those of the revisions, and two of the official SDKs (the
+# connection was closed, the request timed out). A server may make up any number of others, each of
+# which would be a series of 17 lines.
+KNOWN_CODES = frozenset({-32000, -32001, -32002}.union(*(one.codes.values() for one in EVERY)))
 
 SpanAttributes = dict[str, str | int]
 
@@ -169,7 +175,7 @@ class Operation:
             found[names.STATUS_CODE] = str(outcome.code)
         allowed = self._metric.attributes
         known = {name: self._attributes[name] for name in allowed if name in self._attributes}
-        self._metrics.record(self._metric, took_s, known | found)
+        self._metrics.record(self._metric, took_s, known | _bounded(found, outcome.code))
         span, spans = self.span, self._spans
         if span is None or spans is None:
             return
@@ -179,6 +185,13 @@ class Operation:
         if outcome.error:
             spans.fail(span, outcome.message)
         span.end()
+
+
+def _bounded(outcome: SpanAttributes, code: int | None) -> SpanAttributes:
+    """The attributes of an outcome for a metric, where unknown error codes are one value."""
+    if code is None or code in KNOWN_CODES:
+        return outcome
+    return dict.fromkeys(outcome, names.OTHER)
 
 
 # ---------------------------------------------------------------- attributes
