@@ -379,7 +379,8 @@ class Refused(ColonnadeError):
     `reason` says by which part of a host's policy: `rule` (the rule is in `rule`), `approval` (a
     person declined, or the approval expired), `no_approver` (there is no way to ask), `definition`
     (it is not the one that was accepted), `changed` (the policy or the definition has changed since
-    the decision) or `audit` (it cannot be recorded); empty otherwise.
+    the decision), `hidden_text` (in what would be sent back) or `audit` (it cannot be recorded);
+    empty otherwise.
     """
 
     reason: str = ""

@@ -13,7 +13,7 @@ it.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 from unicodedata import category, combining, east_asian_width
 
@@ -88,6 +88,9 @@ _ALL = re.compile(f"[{INVISIBLE}]+")
 # For texts without a character beyond U+FFFF: 6 ns for each character instead of 90.
 _SHORT = re.compile(f"[{_class_of(_TABLES, 0xFFFF)}]+")
 _BEYOND = re.compile("[\U00010000-\U0010ffff]")
+# Characters that are searched at once, in some six milliseconds: until a search has ended, no other
+# thread runs.
+SLICE: Final = 65_536
 _ASCII_CONTROLS = bytes(one for one in (*range(32), 127) if one not in b"\t\n\r")
 
 # They join letters in some scripts, and the parts of one emoji.
@@ -104,7 +107,8 @@ def has_hidden(text: str) -> bool:
     if text.isascii():
         raw = text.encode("ascii")
         return len(raw.translate(None, _ASCII_CONTROLS)) != len(raw)
-    return _pattern(text).search(text) is not None
+    pattern, end = _pattern(text), len(text)
+    return any(pattern.search(text, at, at + SLICE) for at in range(0, end, SLICE))
 
 
 def _pattern(text: str) -> "re.Pattern[str]":
@@ -117,23 +121,39 @@ def visible(text: str) -> str:
     Characters that an emoji or a letter needs are kept: one joiner between two characters outside
     ASCII, one variation selector after an emoji.
     """
-    return text if not has_hidden(text) else _pattern(text).sub(_visible_run, text)
+    if not has_hidden(text):
+        return text
+    parts, last = list[str](), 0
+    for found, kept in _runs(text, 0, len(text)):
+        parts += (text[last : found.start()], kept, escaped(found[0][len(kept) :]))
+        last = found.end()
+    return "".join((*parts, text[last:]))
 
 
-def _visible_run(found: "re.Match[str]") -> str:
-    """Invisible characters that follow each other: all but those that belong to an emoji or a
-    letter as escapes."""
-    run, text = found[0], found.string
-    # A style and a joiner can follow each other; with more of them, the third belongs to nothing.
-    before = text[found.start() - 1] if found.start() else " "
-    kept = ""
-    for at in range(found.start(), min(found.end(), found.start() + 2)):
-        one = text[at]
-        if not _belongs(before, one, text[at + 1 : at + 2] or " "):
-            break
-        kept += one
-        before = one
-    return kept + escaped(run[len(kept) :])
+def hidden_in(text: str, start: int = 0, end: int | None = None) -> str:
+    """Return the characters that `visible` replaces, of a part of a string."""
+    if not has_hidden(text):
+        return ""
+    runs = _runs(text, start, len(text) if end is None else end)
+    return "".join(found[0][len(kept) :] for found, kept in runs)
+
+
+def _runs(text: str, start: int, end: int) -> Iterator[tuple["re.Match[str]", str]]:
+    """Invisible characters that follow each other, and those at their beginning that belong to an
+    emoji or a letter."""
+    pattern = _pattern(text)
+    for at in range(start, end, SLICE):
+        for found in pattern.finditer(text, at, min(at + SLICE, end)):
+            # A style and a joiner can follow each other; a third one belongs to nothing.
+            kept, first = "", found.start()
+            before = text[first - 1] if first else " "
+            for place in range(first, min(found.end(), first + 2)):
+                one = text[place]
+                if not _belongs(before, one, text[place + 1 : place + 2] or " "):
+                    break
+                kept += one
+                before = one
+            yield found, kept
 
 
 def escaped(characters: str) -> str:

@@ -245,7 +245,7 @@ CUTS: dict[str, Cut] = {
     ),
     "hidden text in the state of a task": Cut(
         RELAY,
-        "            result = _contained_state(result, contain)\n",
+        "            result = await _contained_state(result, contain)\n",
         "            pass\n",
         GUARDED,
         "hidden_text",

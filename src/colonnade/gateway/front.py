@@ -125,7 +125,7 @@ class GatewayFront:
                 result = required
             except ColonnadeError as error:
                 return self._report_failure(request, error)
-            return self._settle(request, result)
+            return await self._settle(request, result)
         except Fault as fault:
             request.fault = fault
         except asyncio.CancelledError as error:
@@ -143,14 +143,14 @@ class GatewayFront:
             request.fault = self._internal_error(request, error)
             return exchange.fail(request.fault)
 
-    def _settle(self, request: RequestContext, result: t.ProtocolType) -> bytes | None:
+    async def _settle(self, request: RequestContext, result: t.ProtocolType) -> bytes | None:
         """The response for a result: that of a server as it was written, if it may be."""
         exchange = request.exchange
         origin = exchange.origin
         if origin is None:
             return exchange.settle(result)
         is_inspected = self._host.inspects_results
-        if is_inspected and origin.raw and self._host.hides_text(origin.server, origin.raw):
+        if is_inspected and origin.raw and await self._host.hides_text(origin.server, origin.raw):
             origin.raw = NOTHING  # in a member that nothing has looked at
         return exchange.settle_forwarded(result, origin, is_inspected=is_inspected)
 

@@ -505,10 +505,10 @@ class Host(HostRequests):
         session for it, as far as they may know its roots."""
         self._runtime.roots_changed(session)
 
-    def hides_text(self, server: str, raw: Raw) -> bool:
+    async def hides_text(self, server: str, raw: Raw) -> bool:
         """Whether what a server wrote has hidden text in it that is contained, in any member: such
         bytes are not passed on."""
-        return self._runtime.hides_text(server, raw)
+        return await self._runtime.hides_text(server, raw)
 
     def add_middleware(self, middleware: Middleware) -> Middleware:
         """Add a middleware inside those that are there."""

@@ -349,10 +349,14 @@ class HostRequests:
                 on_progress = contained_progress(on_progress, contain.text)
             yield call.client.resume_task(task.handle or "", on_progress=on_progress, answers=call)
 
-    def contain_state(self, task: "HostTask", state: "TaskState") -> "TaskState":
+    async def contain_state(self, task: "HostTask", state: "TaskState") -> "TaskState":
         """A state of a task without hidden text: for `HostTask`."""
         contain = self._runtime.containment(task.server)
-        return state if contain is None else contain.task_state(state)
+        if contain is None:
+            return state
+        from colonnade.host.policy.containment import aside
+
+        return await aside(contain.task_state, state)
 
     async def connect_url(self, server: str, *, caller: str) -> str | None:
         """The URL of the page where a caller connects its account to a server whose `credentials`

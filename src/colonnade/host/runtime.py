@@ -297,15 +297,15 @@ class HostRuntime:
             if keys is None or key in keys:
                 server.supervisor.roots_changed(session)
 
-    def hides_text(self, key: str, raw: Raw) -> bool:
+    async def hides_text(self, key: str, raw: Raw) -> bool:
         """Whether hidden text is anywhere in what a server wrote, that is contained: also in
         members that no type has, which nothing else looks at."""
         containment = self.containment(key)
-        if containment is None or containment.mode == "off":
+        if containment is None:
             return False
-        from colonnade.host.policy.containment import hides_text
+        from colonnade.host.policy.containment import aside
 
-        return hides_text(raw)
+        return await aside(containment.hides_text, raw)
 
     @asynccontextmanager
     async def session(
@@ -443,7 +443,7 @@ class HostRuntime:
         """The servers whose key looks like that of another one, if anything guards this host."""
         if self.guard is None:
             return []
-        from colonnade.host.policy.containment import confusable
+        from colonnade.host.policy.lookalikes import confusable
 
         return [
             HostProblem(key, f"its name {key!r} looks like {other!r}", entries[key].place)
@@ -513,8 +513,10 @@ class HostRuntime:
         servers = self.generation.servers
         reviewed = await self.guard.review(server, kind, listed, source, servers)
 
+        containment = self.containment(server.key)
+
         def may_pass(raw: Raw) -> bool:
-            return not self.hides_text(server.key, raw)
+            return containment is None or not containment.may_hide(raw)
 
         return reviewed._replace(may_pass=may_pass)
 

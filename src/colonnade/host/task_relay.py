@@ -9,7 +9,7 @@ leaves, and hidden text is contained. Loaded for the first call of a client that
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Raw
@@ -125,11 +125,25 @@ class RelayedCall:
         created = task.created
         if isinstance(created, t.CreateTaskResult):
             shown = replace(created.task, task_id=id)
-            shown = replace(shown, status_message=_contained(shown.status_message, contain))
+            shown = _with_words(shown, contain)
             return replace(created, task=shown, meta=_created_meta(created.meta, contain))
         assert isinstance(created, t.ExtCreateTaskResult)
-        message = _contained(created.status_message, contain)
-        return replace(created, task_id=id, status_message=message)
+        return _with_words(replace(created, task_id=id), contain)
+
+
+TaskWords = TypeVar("TaskWords", bound=t.Task | t.GetTaskResult | t.ExtCreateTaskResult)
+
+
+def _with_words(task: TaskWords, contain: Callable[[str], str] | None) -> TaskWords:
+    """A task without hidden text: its message, and its times, which are strings."""
+    if contain is None:
+        return task
+    return replace(
+        task,
+        status_message=_contained(task.status_message, contain),
+        created_at=contain(task.created_at),
+        last_updated_at=contain(task.last_updated_at),
+    )
 
 
 def _contained(text: str | None, contain: Callable[[str], str] | None) -> str | None:
@@ -195,7 +209,7 @@ class RelayedTask:
             params = t.ExtGetTaskRequestParams(task_id=self._handle.task_id)
             state = await self._forward(GET, params, before_send)
             if contain is not None:
-                state = _contained_state(state, contain)
+                state = await _contained_state(state, contain)
             assert isinstance(state, t.ExtGetTaskResult), "the type of a result of tasks/get"
             self._responses = await review(state, given)
         return await self.send(before_send, contain)
@@ -220,7 +234,7 @@ class RelayedTask:
         if self._method == RESULT:
             return self._payload()
         if contain is not None:
-            result = _contained_state(result, contain)
+            result = await _contained_state(result, contain)
         return result
 
     def _params(self) -> t.RequestParams:
@@ -295,12 +309,15 @@ def _without_hop(raw: Raw) -> Raw:
     return Raw(encode({"_meta": meta, **members} if meta else members))
 
 
-def _contained_state(result: t.ProtocolType, contain: "Containment") -> t.ProtocolType:
+async def _contained_state(result: t.ProtocolType, contain: "Containment") -> t.ProtocolType:
     """The state of a task, without hidden text."""
     if not isinstance(result, t.GetTaskResult | t.ExtGetTaskResult):
         return result
     state = state_of(result)
-    contained = contain.task_state(state)
+    from colonnade.host.policy.containment import aside
+
+    contained = await aside(contain.task_state, state)
+    result = _with_words(result, contain.text)
     if contained is state:
         return result
     changed: dict[str, Any] = {"status_message": contained.message}

@@ -155,7 +155,7 @@ class TaskOwner(Protocol):
         """Its outcome, through the middleware of the host."""
         ...
 
-    def contain_state(self, task: "HostTask", state: TaskState) -> TaskState:
+    async def contain_state(self, task: "HostTask", state: TaskState) -> TaskState:
         """A state of the task, without hidden text."""
         ...
 
@@ -245,7 +245,7 @@ class HostTask:
             async with self._forgotten_if_ended(), self._owner.open_task(self) as task:
                 state = await task.refresh()
                 if state is not None:
-                    await self.observe(self._owner.contain_state(self, state))
+                    await self.observe(await self._owner.contain_state(self, state))
         return self.status
 
     async def __aiter__(self) -> AsyncIterator[TaskState]:
@@ -254,7 +254,7 @@ class HostTask:
             return
         async with self._forgotten_if_ended(), self._owner.open_task(self) as task:
             async for received in task:
-                state = self._owner.contain_state(self, received)
+                state = await self._owner.contain_state(self, received)
                 await self.observe(state)
                 yield state
 

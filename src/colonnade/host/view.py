@@ -76,9 +76,9 @@ class HostView:
         """See `Host.roots_changed`."""
         self._runtime.roots_changed(session, self._keys)
 
-    def hides_text(self, server: str, raw: Raw) -> bool:
+    async def hides_text(self, server: str, raw: Raw) -> bool:
         """See `Host.hides_text`."""
-        return self._runtime.hides_text(server, raw)
+        return await self._runtime.hides_text(server, raw)
 
     @property
     def policy(self) -> "RuleSet | None":

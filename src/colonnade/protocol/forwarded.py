@@ -115,19 +115,23 @@ class RelayedToolResult(RawToolResult, kw_only=True):
     @property
     def structured_content(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The structured content; UNSET without one."""
+        value = self.written_content
+        return msgspec.json.decode(value) if isinstance(value, Raw) else value
+
+    @property
+    def written_content(self) -> Any:
+        """The structured content as it was written, or as a middleware has set it; UNSET without
+        one."""
         value: Any = _raw_content.__get__(self)
-        if not isinstance(value, Raw):
-            return value  # set by a middleware
-        return msgspec.json.decode(value) if value else UNSET
+        return UNSET if isinstance(value, Raw) and not value else value
 
     @property
     def plain(self) -> t.CallToolResult:
         """The same result as a type of the protocol, with the structured content as it was
         written."""
-        value: Any = _raw_content.__get__(self)
         return t.CallToolResult(
             content=self.content,
-            structured_content=UNSET if isinstance(value, Raw) and not value else value,
+            structured_content=self.written_content,
             is_error=self.is_error,
             meta=self.meta,
             # Without this word it means the same, and most encoders write it themselves.

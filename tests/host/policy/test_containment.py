@@ -1,23 +1,33 @@
 """Hidden text is made visible or marked, plain text stays as it is, and the raw result is kept."""
 
+import json
+from collections.abc import Callable
+from threading import current_thread
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import UNSET, Raw
 
 from colonnade import Context, Host, RemoteError, Server
-from colonnade.errors import Fault, FaultKind, ToolError
+from colonnade.errors import Fault, FaultKind, Refused, ToolError
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
 from colonnade.host.policy.containment import (
     CONTAINED_KEY,
+    MAX_MESSAGE,
     Containment,
-    confusable,
+    aside,
+)
+from colonnade.host.policy.containment_pass import HiddenExact, TooLarge
+from colonnade.host.policy.hidden_text import (
+    WINDOW,
     find_hidden,
+    hides_text,
     is_plain,
     neutralise,
-    skeleton,
 )
+from colonnade.host.policy.lookalikes import confusable, skeleton
 from colonnade.host.policy.pins.pins import Pins
 from colonnade.protocol import types as t
 from colonnade.protocol.forwarded import RelayedToolResult
@@ -120,10 +130,6 @@ RESULTS: dict[str, tuple[Any, Any]] = {
         RelayedToolResult(content=[t.TextContent(text=BAD)]),
         lambda one: one.content[0].text,
     ),
-    "completion": (
-        t.CompleteResult(completion=t.Completion(values=[BAD])),
-        lambda one: one.completion.values[0],
-    ),
 }
 
 
@@ -154,15 +160,53 @@ def test_a_mark_precedes_the_text_for_the_model() -> None:
     assert prompt.description == "[Hidden text in what the server sent: 1 bidi controls]"
 
 
-def test_structured_content_is_marked_and_not_changed_and_a_model_sees_it_as_text() -> None:
-    data = {"name": [BAD], BAD: 1}
-    result: Any = Containment().contain(t.CallToolResult(content=[], structured_content=data))
-    assert result.structured_content == data
+def test_structured_content_is_contained_with_the_names_of_its_members() -> None:
+    data = {"name": [BAD, 1], BAD: 1}
+    given = t.CallToolResult(content=[], structured_content=data)
+    result: Any = Containment().contain(given)
+    assert result.structured_content == {"name": [SHOWN, 1], SHOWN: 1}
     assert result.meta == {CONTAINED_KEY: {"structured": 2}}
-    assert result.content[0].text == f'{{"name":["{SHOWN}"],"{SHOWN}":1}}'
-    text: Any = t.CallToolResult(content=[t.TextContent(text="ok")], structured_content=data)
-    contained: Any = Containment().contain(text)
-    assert contained.content == text.content
+    assert result.is_error is None
+    assert data == {"name": [BAD, 1], BAD: 1}
+    marked: Any = Containment("mark").contain(given)
+    assert marked.structured_content == data
+    assert "2 invisible characters in the structured content" in marked.content[0].text
+
+
+def tool_with(**members: Any) -> t.Tool:
+    schema = {"type": "object", "properties": members, "additionalProperties": False}
+    return t.Tool(name="a", input_schema={"type": "object"}, output_schema=schema)
+
+
+UNFIT: dict[str, tuple[Any, t.Tool | None, str]] = {
+    "choice": ({"a": BAD}, tool_with(a={"enum": [BAD]}), "output schema"),
+    "length": ({"a": BAD}, tool_with(a={"type": "string", "maxLength": 3}), "output schema"),
+    "name": ({BAD: 1}, tool_with(a={}), "output schema"),
+    "names that become one": ({BAD: 1, SHOWN: 2}, None, "one name"),
+    "size": ({"a": [BAD, "x" * 100]}, None, "too large"),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+@pytest.mark.parametrize("is_relayed", [False, True])
+def test_structured_content_that_must_be_exact_is_left_out_with_an_error(
+    name: str, is_relayed: bool
+) -> None:
+    data, tool, reason = UNFIT[name]
+    given: Any = t.CallToolResult(content=[], structured_content=data)
+    if is_relayed:
+        given = RelayedToolResult(content=[], structured_content=Raw(msgspec.json.encode(data)))
+    result: Any = Containment(max_text=60).contain(given, tool)
+    assert result.is_error is True
+    assert result.structured_content is UNSET
+    assert "the structured content was left out" in result.content[0].text
+    assert reason in result.content[0].text
+    assert result.meta[CONTAINED_KEY]["structured"] > 0
+    fits = t.CallToolResult(content=[], structured_content={"a": BAD})
+    shown: Any = Containment().contain(fits, tool_with(a={"type": "string"}))
+    assert shown.structured_content == {"a": SHOWN}
+    plain = t.CallToolResult(content=[], structured_content={"a": "x" * 100})
+    assert Containment(max_text=60).contain(plain) is plain
 
 
 def test_a_uri_is_percent_encoded_which_means_the_same() -> None:
@@ -181,27 +225,30 @@ def test_text_that_is_too_long_is_cut_over_all_blocks() -> None:
     assert "2 characters beyond the limit" in marked.content[0].text
 
 
-def test_the_words_of_a_definition_are_contained_and_its_data_is_counted() -> None:
+def test_the_words_of_a_definition_are_contained() -> None:
     schema = {
         "type": "object",
         "title": BAD,
-        "properties": {"a": {"description": BAD, "enum": [BAD]}},
+        "properties": {"a": {"description": BAD}, "title": {"type": "string"}},
         "anyOf": [{"description": BAD}],
     }
+    icon = t.Icon(src=f"https://x/{BAD}", mime_type=BAD, sizes=[BAD])
     tool = t.Tool(
         name="a",
         description=BAD,
         input_schema=schema,
         annotations=t.ToolAnnotations(title=BAD),
-        meta={"own": 1},
+        icons=[icon],
+        meta={"own": [BAD]},
     )
     shown = Containment().definition(tool)
     assert shown.description == shown.input_schema["title"] == SHOWN
-    assert shown.input_schema["properties"]["a"] == {"description": SHOWN, "enum": [BAD]}
+    assert shown.input_schema["properties"]["a"] == {"description": SHOWN}
     assert shown.input_schema["anyOf"] == [{"description": SHOWN}]
     assert shown.annotations is not None
     assert shown.annotations.title == SHOWN
-    assert shown.meta == {"own": 1, CONTAINED_KEY: {"bidi": 5, "schema": 1}}
+    assert shown.icons == [t.Icon(src="https://x/x%E2%80%AEy", mime_type=SHOWN, sizes=[SHOWN])]
+    assert shown.meta == {"own": [SHOWN], CONTAINED_KEY: {"bidi": 9}}
     marked = Containment("mark").definition(tool)
     assert marked.input_schema == schema
     assert (marked.description or "").startswith("[Hidden text")
@@ -209,6 +256,94 @@ def test_the_words_of_a_definition_are_contained_and_its_data_is_counted() -> No
     assert (Containment().definition(prompt).arguments or [])[0].description == SHOWN
     plain = t.Tool(name="a", input_schema={"type": "object"})
     assert Containment().definition(plain) is plain
+
+
+def tool_of(schema: Any) -> t.Tool:
+    return t.Tool(name="a", input_schema={"type": "object", "properties": schema})
+
+
+# What a call sends back as it is: it cannot be changed, and a model must not read it.
+EXACT: dict[str, tuple[Any, str]] = {
+    "name of a tool": (t.Tool(name=BAD, input_schema={}), "name"),
+    "property": (tool_of({BAD: {"type": "string"}}), "input_schema"),
+    "choice": (tool_of({"a": {"enum": ["b", BAD]}}), "input_schema"),
+    "constant": (tool_of({"a": {"const": BAD}}), "input_schema"),
+    "default": (tool_of({"a": {"default": {"description": BAD}}}), "input_schema"),
+    "pattern": (tool_of({"a": {"pattern": BAD}}), "input_schema"),
+    "output": (
+        t.Tool(name="a", input_schema={}, output_schema={"required": [BAD]}),
+        "output_schema",
+    ),
+    "name of a prompt": (t.Prompt(name=BAD), "name"),
+    "argument": (t.Prompt(name="a", arguments=[t.PromptArgument(name=BAD)]), "arguments.name"),
+    "URI": (t.Resource(uri=f"a:{BAD}", name="a"), "uri"),
+    "template": (t.ResourceTemplate(uri_template=f"a:{BAD}", name="a"), "uri_template"),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_an_item_with_hidden_text_in_what_calls_send_back_is_left_out(name: str) -> None:
+    item, member = EXACT[name]
+    other = t.Tool(name="other", input_schema={})
+    kept, (problem,) = Containment().definitions([other, item])
+    assert kept == [other]
+    assert f"is left out: text is hidden in its {member}," in problem
+    assert "\u202e" not in problem
+    with pytest.raises(HiddenExact):
+        Containment().definition(item)
+    marked: Any = Containment("mark").definition(item)
+    assert "invisible characters in what is sent back" in marked.description
+    assert Containment("off").definition(item) is item
+
+
+def test_choices_that_json_has_as_escapes_anyway_hide_nothing() -> None:
+    """The line ends and the keys of a terminal, and emoji."""
+    tool = tool_of({"a": {"enum": ["\r", "\x1b[A", "\n", "❤️"], "pattern": "[^\0-\x1f]"}})
+    assert Containment().definition(tool) is tool
+
+
+@live
+async def test_a_host_leaves_out_such_items_and_says_so_in_its_problems() -> None:
+    tools = [t.Tool(name=name, input_schema={"type": "object"}) for name in ("plain", BAD)]
+
+    async def listed(request: Any, call_next: Any) -> Any:
+        result = await call_next(request)
+        return t.ListToolsResult(tools=tools) if isinstance(result, t.ListToolsResult) else result
+
+    server = Server("a", middleware=[listed])
+
+    @server.tool
+    def plain() -> str:
+        return "plain"
+
+    async with Host({"a": server}, containment=Containment()) as host:
+        assert [tool.original for tool in await host.list_tools()] == ["plain"]
+        (problem,) = host.problems
+    assert "Tool 'x\\\\u202ey' is left out: text is hidden in its name" in problem.message
+
+
+@pytest.mark.parametrize("member", ["name", "choice", "default"])
+def test_a_form_with_hidden_text_in_what_is_sent_back_is_refused(member: str) -> None:
+    field = t.PrimitiveSchema(
+        type="string",
+        enum=[BAD] if member == "choice" else None,
+        default=BAD if member == "default" else None,
+    )
+    form = t.ElicitSchema(properties={BAD if member == "name" else "a": field})
+    asked = InputRequest(t.ElicitRequestParams(message="a", requested_schema=form))
+    with pytest.raises(Refused, match="text is hidden in its requested_schema"):
+        Containment().input_request(asked)
+    marked: Any = Containment("mark").input_request(asked).params
+    assert marked.message.startswith("[Hidden text")
+
+
+def test_suggestions_that_are_sent_back_are_left_out_if_they_hide_text() -> None:
+    given = t.CompleteResult(completion=t.Completion(values=["a", BAD]))
+    found: Any = Containment().contain(given)
+    assert found.completion.values == ["a"]
+    assert found.meta == {CONTAINED_KEY: {"exact": 1}}
+    marked: Any = Containment("mark").contain(given)
+    assert marked.completion.values == ["a", BAD]
 
 
 def test_input_requests_and_errors_are_contained() -> None:
@@ -269,15 +404,102 @@ def test_the_data_of_an_error_is_contained() -> None:
     assert Containment("off").error(error) is error
 
 
-def test_the_structured_content_of_a_result_that_is_passed_on_is_marked() -> None:
+def test_the_structured_content_of_a_result_that_is_passed_on_is_contained() -> None:
     raw = msgspec.Raw(b'{"a":"x\\u202ey","n":1.0}')
     result = RelayedToolResult(content=[], structured_content=raw)
     found: Any = Containment().contain(result)
     assert found.meta == {CONTAINED_KEY: {"structured": 1}}
-    assert found.plain.structured_content == raw
-    assert SHOWN in found.content[0].text
+    assert found.plain.structured_content == {"a": SHOWN, "n": 1.0}
     plain = RelayedToolResult(content=[], structured_content=msgspec.Raw(b'{"a":1}'))
     assert Containment().contain(plain) is plain
+
+
+# ---------------------------------------------------------------- size
+
+
+LARGE: dict[str, Callable[[], Any]] = {
+    "text": lambda: t.CallToolResult(content=[t.TextContent(text="é" * 100_000)]),
+    "blocks": lambda: t.CallToolResult(content=[t.TextContent(text="a")] * 100_000),
+    "structured content": lambda: t.CallToolResult(content=[], structured_content=["a"] * 100_000),
+    "names of members": lambda: t.CallToolResult(
+        content=[], structured_content={"a" * n: 1 for n in range(1000)}
+    ),
+    "what is passed on": lambda: RelayedToolResult(
+        content=[], structured_content=Raw(b'"' + b"a" * 100_000 + b'"')
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+@live
+async def test_what_is_large_is_contained_in_a_thread(kind: str) -> None:
+    result, threads = LARGE[kind](), list[str]()
+    contain = Containment().contain
+
+    def contained(given: Any, *, in_loop: bool = False) -> Any:
+        found = contain(given, in_loop=in_loop)
+        threads.append(current_thread().name)
+        return found
+
+    assert await aside(contained, result) is result
+    assert threads == ["colonnade-containment_0"]
+    small = t.CallToolResult(content=[t.TextContent(text=BAD)])
+    await aside(contained, small)
+    assert threads[1:] == [current_thread().name]
+
+
+def test_the_bytes_of_a_result_are_searched_once_and_its_text_is_not_looked_at() -> None:
+    result = t.CallToolResult(content=[t.TextContent(text="a")])
+    raw = Raw(b'{"content":[]}')
+    assert Containment().contain(result, None, raw) is result
+    with pytest.raises(TooLarge):
+        Containment().contain(result, None, Raw(b" " * (WINDOW + 1)), in_loop=True)
+    with pytest.raises(TooLarge):
+        Containment().hides_text(Raw(b" " * (WINDOW + 1)), in_loop=True)
+
+
+def test_text_is_cut_before_it_is_searched() -> None:
+    """What is beyond the limit is not shown, so nobody looks at it."""
+    contain = Containment(max_text=1_000).contain
+    result = t.CallToolResult(content=[t.TextContent(text="x" * 10_000_000 + BAD)])
+    found: Any = contain(result, in_loop=True)
+    assert found.meta == {CONTAINED_KEY: {"cut": 9_999_003}}
+
+
+def test_a_message_is_short() -> None:
+    contain = Containment()
+    shown = contain.text("x" * (MAX_MESSAGE + 5) + BAD)
+    assert shown.endswith("x… [8 more characters were cut]")
+    assert contain.value({str(n): n for n in range(100_000)}) == (
+        "[data of a message that is too large]"
+    )
+    error = RemoteError(-32000, "no", ["x"] * 100_000)
+    assert contain.error(error).data == "[data of a message that is too large]"
+    assert Containment("mark").value(["x"] * 100_000) == ["x"] * 100_000
+
+
+def test_the_definitions_of_a_long_list_are_contained_in_a_thread() -> None:
+    tools = [t.Tool(name=str(n), input_schema={}) for n in range(1000)]
+    with pytest.raises(TooLarge):
+        Containment().definitions(tools, in_loop=True)
+    assert Containment().definitions(tools)[0] is tools
+    schema = {"properties": {str(n): {"type": "string"} for n in range(50_000)}}
+    with pytest.raises(TooLarge):
+        Containment().definitions([t.Tool(name="a", input_schema=schema)], in_loop=True)
+
+
+EMOJI = "👩‍👩‍👧 ❤️ 1️⃣ می‌خواهم "
+
+
+@pytest.mark.parametrize("ascii", [False, True])
+def test_json_is_searched_in_windows_that_divide_nothing(ascii: bool) -> None:
+    """Wherever a window ends: what belongs to an emoji is never taken for hidden, and what is
+    hidden is always found."""
+    for before in range(WINDOW - 80, WINDOW + 20):
+        text = json.dumps("x" * before + EMOJI, ensure_ascii=ascii).encode()
+        assert ascii or not hides_text(text), before
+        hidden = json.dumps("x" * before + BAD + "x" * WINDOW, ensure_ascii=ascii).encode()
+        assert hides_text(hidden), before
 
 
 # ---------------------------------------------------------------- names
@@ -350,7 +572,9 @@ async def test_a_host_with_any_part_of_a_policy_contains_what_its_servers_send()
         raw = result.untouched.content[0]
         assert isinstance(raw, t.TextContent)
         assert raw.text == BAD
-        assert (await host.call_tool("a__data")).data == {"a": BAD}
+        data = await host.call_tool("a__data")
+        assert data.data == {"a": SHOWN}
+        assert data.untouched.structured_content == {"a": BAD}
         assert (await host.call_tool("a__fail")).text == SHOWN
         assert host.instructions == {"a": SHOWN}
         prompt = await host.get_prompt("a__ask")

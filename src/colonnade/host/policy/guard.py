@@ -20,7 +20,7 @@ from colonnade.errors import ColonnadeError, Fault, RemoteError, RemoteProtocolE
 from colonnade.host.config.settings import ServerEntry
 from colonnade.host.policy.admission import Admission
 from colonnade.host.policy.caller_view import CallerView, CallerViews
-from colonnade.host.policy.containment import Containment, ServerContainment, contain_all
+from colonnade.host.policy.containment import Containment, ServerContainment, aside
 from colonnade.host.policy.decisions import PolicyDecisions
 from colonnade.host.policy.input_review import InputReview
 from colonnade.host.policy.items import (
@@ -46,6 +46,7 @@ from colonnade.host.servers.supervisor import BeforeSend
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.jsonrpc import NOTHING
 from colonnade.protocol.negotiation import Peer
 
 # Errors whose messages have words of a server in them.
@@ -159,7 +160,11 @@ class PolicyGuard:
             review = await self.pins.review(server, kind, source)
             self.pins.note_titles(server, source, keys)
         contain = self.contain(server.key)
-        return ReviewedItems(listed if contain is None else contain_all(contain, listed), review)
+        if contain is not None:
+            listed, problems = await aside(contain.definitions, listed)
+            for problem in problems:
+                server.warn(problem)
+        return ReviewedItems(listed, review)
 
     async def recheck(self, servers: Iterable[HostedServer], kind: ListKind, caller: str) -> None:
         """Have lists read again in which something was held that has been accepted since."""
@@ -207,7 +212,8 @@ class PolicyGuard:
         `Refused` for what is refused, and what `send` raises.
         """
         contain = self.contain(server.key)
-        request = view.request(server, item, view.definition(server, item))
+        definition = view.definition(server, item)
+        request = view.request(server, item, definition)
         steps = self._records.begin(context, request)
         try:
             check = await self._admission.admit(view, server, item, steps)
@@ -238,7 +244,11 @@ class PolicyGuard:
             raise
         finally:
             self._records.end(context)
-        return GuardedResult(result if contain is None else contain.contain(result), result)
+        if contain is None:
+            return GuardedResult(result, result)
+        origin = context.exchange.origin
+        raw = NOTHING if origin is None else origin.raw
+        return GuardedResult(await aside(contain.contain, result, definition, raw), result)
 
     def became_task(self, context: RequestContext, handle: str) -> None:
         """A call in flight has become a task, which this handle stands for."""

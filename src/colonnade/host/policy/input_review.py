@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from colonnade.errors import Declined, FaultKind, Refused, RemoteError
 from colonnade.host.config.settings import ServerEntry
 from colonnade.host.policy.admission import Admission
-from colonnade.host.policy.containment import ServerContainment
+from colonnade.host.policy.containment import ServerContainment, aside
 from colonnade.host.policy.decisions import REVIEWED_METHODS, PolicyDecisions
 from colonnade.host.policy.records import RequestRecords
 from colonnade.host.policy.request import (
@@ -103,7 +103,10 @@ class InputReview:
         """The result of an input request of a server, if the rules allow it. Otherwise that of an
         elicitation is `decline`, or `cancel` if there is no decision; for sampling and roots, whose
         results have no such member, it raises `RemoteError` with the code of a user's refusal."""
-        input_request = self._contained(entry, input_request)
+        try:
+            input_request = await self._contained(entry, input_request)
+        except Refused as refused:
+            return _refusal(entry, contexts, input_request, refused)
         request = self._decisions.strictest(
             [
                 self._input_policy_request(entry, one, input_request, last)
@@ -129,12 +132,7 @@ class InputReview:
             return result
         except Refused as refused:
             steps.abandoned(refused)
-            log.info("%s of server %r is refused: %s", request.method, entry.key, refused)
-            if isinstance(input_request.params, t.ElicitRequestParams):
-                return Raw(encode(t.ElicitResult(action=_action_of(refused))))
-            raise RemoteError(
-                _code_of(contexts), "the request was refused by a policy of the user"
-            ) from None
+            return _refusal(entry, contexts, input_request, refused)
         except BaseException as error:
             steps.abandoned(error)
             raise
@@ -184,7 +182,7 @@ class InputReview:
         edited. Raises `Refused` for one that is denied, or not approved."""
         asked, under_review = dict(result.input_requests or {}), dict[str, t.AnyInputRequest]()
         for key, input_request in input_requests_in(result).items():
-            shown = self._contained(entry, input_request)
+            shown = await self._contained(entry, input_request)
             steps = self._proposed(entry, context, shown)
             with _recorded(steps):
                 reviewed = await self._admitted(entry, steps, shown)
@@ -296,7 +294,7 @@ class InputReview:
         """What a person has made of an input request of a task: another one, None for the same, or
         a refusal. Raises `Refused` if none has answered."""
         required = t.InputRequiredResult(input_requests={key: asked})
-        shown = self._contained(entry, input_requests_in(required)[key])
+        shown = await self._contained(entry, input_requests_in(required)[key])
         steps = self._proposed(entry, context, shown)
         try:
             with _recorded(steps):
@@ -339,11 +337,11 @@ class InputReview:
                 )
         return found
 
-    def _contained(self, entry: ServerEntry, input_request: InputRequest) -> InputRequest:
+    async def _contained(self, entry: ServerEntry, input_request: InputRequest) -> InputRequest:
         """The input request as people, models and rules see it."""
         if self._containment is None:
             return input_request
-        return self._containment.of(entry.key).input_request(input_request)
+        return await aside(self._containment.of(entry.key).input_request, input_request)
 
     def _proposed(
         self, entry: ServerEntry, context: RequestContext, input_request: InputRequest
@@ -412,6 +410,20 @@ class InputReview:
             qualified="",
             arguments=arguments,
         )
+
+
+def _refusal(
+    entry: ServerEntry,
+    contexts: tuple[RequestContext, ...],
+    input_request: InputRequest,
+    refused: Refused,
+) -> Raw:
+    """The result of an elicitation that is refused. Raises `RemoteError` for other requests."""
+    method = input_request.kind.method
+    log.info("%s of server %r is refused: %s", method, entry.key, refused)
+    if isinstance(input_request.params, t.ElicitRequestParams):
+        return Raw(encode(t.ElicitResult(action=_action_of(refused))))
+    raise RemoteError(_code_of(contexts), "the request was refused by a policy of the user")
 
 
 def _action_of(refused: Refused) -> Literal["decline", "cancel"]:

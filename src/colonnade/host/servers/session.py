@@ -813,8 +813,10 @@ class HostedSession:
         call = owner if isinstance(owner, SessionCall) else self._only_call()
         if call is None or call not in self.calls:
             return
-        data = message.data if self._contain is None else self._contain(message.data)
-        frame = call.context.exchange.log(message.level, data, message.logger)
+        data, logger = message.data, message.logger
+        if self._contain is not None:
+            data, logger = self._contain(data), self._contain(logger)
+        frame = call.context.exchange.log(message.level, data, logger)
         if frame is not None:
             call.call_back(call.send_notification, frame, size=len(frame))
 

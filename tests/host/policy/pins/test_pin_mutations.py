@@ -19,6 +19,8 @@ _RECORDS = "host/policy/pins/records.py"
 _PINS = "host/policy/pins/pins.py"
 _GUARD = "host/policy/pins/pin_guard.py"
 _CONTAIN = "host/policy/containment.py"
+_PASS = "host/policy/containment_pass.py"
+_HIDDEN = "host/policy/hidden_text.py"
 
 CUTS: dict[str, Cut] = {
     "files are in no refusal": Cut(
@@ -357,69 +359,108 @@ CUTS: dict[str, Cut] = {
         "counts_as_the_strictest",
     ),
     # ------------------------------------------------------------ containment
-    "names of resources": Cut(
-        _CONTAIN,
-        'changed["name"] = one.text(item.name)',
-        "pass",
-        CONTAIN,
-        "name_of_a_resource",
-    ),
     "controls": Cut(
-        _CONTAIN,
+        "text.py",
         "for one in (*range(32), 127) if",
         "for one in (127,) if",
         CONTAIN,
         "hidden_character",
     ),
-    "C1 and separators": Cut(
-        _CONTAIN,
-        "return not has_hidden(text) and _UNSAFE.search(text) is None",
-        "return not has_hidden(text)",
-        CONTAIN,
-        "hidden_character",
-    ),
     "invisible characters": Cut(
-        _CONTAIN,
-        "return not has_hidden(text) and _UNSAFE.search(text) is None",
-        "return _UNSAFE.search(text) is None",
+        "text.py",
+        "    return any(pattern.search(text, at, at + SLICE) for at in range(0, end, SLICE))",
+        "    return False",
         CONTAIN,
         "hidden_character",
     ),
-    "a carriage return alone": Cut(_CONTAIN, "|\\r(?!\\n)", "", CONTAIN, "hidden_character"),
-    "length": Cut(
-        _CONTAIN, "        if self._left < 0:\n", "        if False:\n", CONTAIN, "too_long"
+    "a carriage return alone": Cut(
+        _HIDDEN, '"\\r(?!\\n)"', '"\\r(?!\\n)(?!.)"', CONTAIN, "hidden_character"
     ),
-    "structured content is marked": Cut(
-        _CONTAIN,
-        "        one.data(structured)",
-        "        pass",
+    "what is sent back": Cut(
+        _PASS, "                raise HiddenExact\n", "                pass\n", CONTAIN, "left_out"
+    ),
+    "names in a schema": Cut(
+        _PASS, "                    self.exact(key)\n", "", CONTAIN, "left_out"
+    ),
+    "values in a schema": Cut(
+        _PASS,
+        "inner = is_value or key in _VALUES",
+        "inner = is_value",
         CONTAIN,
-        "structured_content_is_marked",
+        "left_out",
     ),
-    "structured content as text": Cut(
+    "suggestions": Cut(
+        _PASS,
+        "        return kept if self._neutralises else values",
+        "        return values",
+        CONTAIN,
+        "suggestions",
+    ),
+    "the problem of an item that is left out": Cut(
+        "host/policy/guard.py",
+        "                server.warn(problem)\n",
+        "                pass\n",
+        CONTAIN,
+        "problems",
+    ),
+    "structured content that does not fit": Cut(
+        _PASS,
+        "and not _fits(tool, shown)",
+        "and False",
+        CONTAIN,
+        "must_be_exact",
+    ),
+    "structured content that is too large": Cut(
+        _PASS, "        if size > self._most:\n", "        if False:\n", CONTAIN, "must_be_exact"
+    ),
+    "names of members that become one": Cut(
+        _PASS,
+        "        if len(shown) < len(members):\n",
+        "        if False:\n",
+        CONTAIN,
+        "must_be_exact",
+    ),
+    "a thread for what is large": Cut(
+        _PASS, "        if self._room < 0:\n", "        if False:\n", CONTAIN, "in_a_thread"
+    ),
+    "a row of the table": Cut(
+        "host/policy/members.py",
+        't.Icon: {"src": URI, "mime_type": TEXT,',
+        't.Icon: {"src": URI, "mime_type": CLOSED,',
+        "test_members.py",
+        "closed_one",
+    ),
+    "length": Cut(
+        _PASS,
+        "kept = text[: max(self._left, 0)] if len(text) > self._left else text",
+        "kept = text",
+        CONTAIN,
+        "too_long",
+    ),
+    "structured content is contained": Cut(
         _CONTAIN,
-        "            contained = _with_data_as_text(contained)",
+        "            contained = _with_data(one, contained, tool if isinstance(tool, t.Tool) else None)",
         "            pass",
         CONTAIN,
-        "structured_content_is_marked",
+        "structured_content_is_contained",
     ),
     "results that are passed on": Cut(
-        _CONTAIN,
-        "_RESULTS.get(type(result)) or _inherited(type(result))",
-        "_RESULTS.get(type(result))",
+        "host/policy/members.py",
+        "(MEMBERS[base] for base in kind.__mro__ if base in MEMBERS)",
+        "(MEMBERS[base] for base in (kind,) if base in MEMBERS)",
         CONTAIN,
         "passed_on",
     ),
     "input requests in a result": Cut(
         _CONTAIN,
-        "            return self._input_required(result)\n",
+        "            return self._input_required(result, in_loop)\n",
         "            return result\n",
         CONTAIN,
         "input_requests_in_a_result",
     ),
     "the data of an error": Cut(
         _CONTAIN,
-        "one.text(error.message), one.value(error.data)",
+        "one.text(error.message), self._message_value(one, error.data)",
         "one.text(error.message), error.data",
         CONTAIN,
         "data_of_an_error",
@@ -427,7 +468,7 @@ CUTS: dict[str, Cut] = {
     # ------------------------------------------------------------ tasks
     "states of tasks": Cut(
         "host/requests.py",
-        "return state if contain is None else contain.task_state(state)",
+        "return await aside(contain.task_state, state)",
         "return state",
         TASKS,
         "says_about_a_task",
@@ -462,7 +503,7 @@ CUTS: dict[str, Cut] = {
     ),
     "the input requests in a state": Cut(
         _CONTAIN,
-        "if (contained := self._input_required(required)) is not required:",
+        "if (contained := self._input_required(required, in_loop)) is not required:",
         "if (contained := required) is not required:",
         TASKS,
         "every_part_of_a_state",
@@ -491,15 +532,15 @@ CUTS: dict[str, Cut] = {
     # ------------------------------------------------------------ containment in a host
     "results": Cut(
         "host/policy/guard.py",
-        "GuardedResult(result if contain is None else contain.contain(result), result)",
+        "GuardedResult(await aside(contain.contain, result, definition, raw), result)",
         "GuardedResult(result, result)",
         CONTAIN,
         "any_part_of_a_policy",
     ),
     "definitions": Cut(
         "host/policy/guard.py",
-        "listed if contain is None else contain_all(contain, listed)",
-        "listed",
+        "listed, problems = await aside(contain.definitions, listed)",
+        "problems = []",
         CONTAIN,
         "any_part_of_a_policy",
     ),
@@ -519,15 +560,15 @@ CUTS: dict[str, Cut] = {
     ),
     "input requests": Cut(
         "host/policy/input_review.py",
-        "return self._containment.of(entry.key).input_request(input_request)",
+        "return await aside(self._containment.of(entry.key).input_request, input_request)",
         "return input_request",
         CONTAIN,
         "what_a_server_asks",
     ),
     "log messages": Cut(
         "host/servers/session.py",
-        "data = message.data if self._contain is None else self._contain(message.data)",
-        "data = message.data",
+        "data, logger = self._contain(data), self._contain(logger)",
+        "pass",
         CONTAIN,
         "any_part_of_a_policy",
     ),
@@ -546,7 +587,11 @@ CUTS: dict[str, Cut] = {
         "any_part_of_a_policy",
     ),
     "keys that look alike": Cut(
-        _CONTAIN, "        if other != name:\n", "        if False:\n", CONTAIN, "look_alike"
+        "host/policy/lookalikes.py",
+        "        if other != name:\n",
+        "        if False:\n",
+        CONTAIN,
+        "look_alike",
     ),
     # ------------------------------------------------------------ held definitions in the inbox
     "held: all or nothing": Cut(

@@ -21,7 +21,7 @@ import msgspec
 
 from colonnade.errors import ColonnadeError, LocalProtocolError, Refused, RemoteProtocolError
 from colonnade.host.config.settings import PinsTable, ServerEntry
-from colonnade.host.policy.containment import skeleton
+from colonnade.host.policy.lookalikes import skeleton
 from colonnade.host.policy.pins.definitions import ItemKind, definition_steps
 from colonnade.host.policy.pins.pins import (
     ListReview,

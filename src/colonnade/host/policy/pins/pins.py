@@ -23,7 +23,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 
 from colonnade.errors import Refused
-from colonnade.host.policy.containment import skeleton
+from colonnade.host.policy.lookalikes import skeleton
 from colonnade.host.policy.pins.definitions import Definition, ItemKind, instructions_definition
 from colonnade.host.policy.pins.records import (
     EMPTY,

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from colonnade.host.policy.containment import skeleton
+from colonnade.host.policy.lookalikes import skeleton
 from colonnade.host.policy.pins.definitions import (
     Definition,
     ItemKind,
