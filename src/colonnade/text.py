@@ -91,12 +91,15 @@ _BEYOND = re.compile("[\U00010000-\U0010ffff]")
 # Characters that are searched at once, in some six milliseconds: until a search has ended, no other
 # thread runs.
 SLICE: Final = 65_536
+# Strings that are joined at once, for the same reason.
+MAX_PARTS: Final = 10_000
 _ASCII_CONTROLS = bytes(one for one in (*range(32), 127) if one not in b"\t\n\r")
 
 # They join letters in some scripts, and the parts of one emoji.
 _JOINERS = "\u200c\u200d"
 # Select the text or the emoji form of a character.
 _STYLES = "\ufe0e\ufe0f"
+_KEPT = frozenset(_JOINERS + _STYLES)
 _KEYCAP = "\u20e3"
 # Emoji whose category is not a symbol: ‼ ⁉ ℹ 〰 〽
 _EMOJI = "\u203c\u2049\u2139\u3030\u303d"
@@ -123,11 +126,14 @@ def visible(text: str) -> str:
     """
     if not has_hidden(text):
         return text
-    parts, last = list[str](), 0
+    done, parts, last = list[str](), list[str](), 0
     for found, kept in _runs(text, 0, len(text)):
         parts += (text[last : found.start()], kept, escaped(found[0][len(kept) :]))
         last = found.end()
-    return "".join((*parts, text[last:]))
+        if len(parts) > MAX_PARTS:
+            done.append("".join(parts))
+            parts.clear()
+    return "".join((*done, *parts, text[last:]))
 
 
 def hidden_in(text: str, start: int = 0, end: int | None = None) -> str:
@@ -144,8 +150,11 @@ def _runs(text: str, start: int, end: int) -> Iterator[tuple["re.Match[str]", st
     pattern = _pattern(text)
     for at in range(start, end, SLICE):
         for found in pattern.finditer(text, at, min(at + SLICE, end)):
-            # A style and a joiner can follow each other; a third one belongs to nothing.
             kept, first = "", found.start()
+            if text[first] not in _KEPT:
+                yield found, kept
+                continue
+            # A style and a joiner can follow each other; a third one belongs to nothing.
             before = text[first - 1] if first else " "
             for place in range(first, min(found.end(), first + 2)):
                 one = text[place]
