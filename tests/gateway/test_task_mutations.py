@@ -251,9 +251,9 @@ CUTS: dict[str, Cut] = {
         "hidden_text",
     ),
     "hidden text in a new task": Cut(
-        RELAY,
-        "return text if text is None or contain is None else contain(text)",
-        "return text",
+        "host/policy/members.py",
+        't.CreateTaskResult: {"task": PARTS,',
+        't.CreateTaskResult: {"task": UNUSED,',
         GUARDED,
         "hidden_text",
     ),

@@ -9,7 +9,7 @@ leaves, and hidden text is contained. Loaded for the first call of a client that
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw
@@ -114,7 +114,8 @@ class RelayedCall:
     async def hand_back(
         self, task: ClientTask, contain: Callable[[str], str] | None
     ) -> t.ProtocolType:
-        """The result for the client, with its id of the task."""
+        """The result for the client, with its id of the task. `contain` is for the messages of its
+        progress; the guard contains the result."""
         assert task.state is not None
         handle = TaskHandle(self._server.key, task.state.task_id, self._own, self._tasks.generation)
         try:
@@ -125,40 +126,18 @@ class RelayedCall:
         created = task.created
         if isinstance(created, t.CreateTaskResult):
             shown = replace(created.task, task_id=id)
-            shown = _with_words(shown, contain)
-            return replace(created, task=shown, meta=_created_meta(created.meta, contain))
+            return replace(created, task=shown, meta=_created_meta(created.meta))
         assert isinstance(created, t.ExtCreateTaskResult)
-        return _with_words(replace(created, task_id=id), contain)
+        return replace(created, task_id=id)
 
 
-TaskWords = TypeVar("TaskWords", bound=t.Task | t.GetTaskResult | t.ExtCreateTaskResult)
-
-
-def _with_words(task: TaskWords, contain: Callable[[str], str] | None) -> TaskWords:
-    """A task without hidden text: its message, and its times, which are strings."""
-    if contain is None:
-        return task
-    return replace(
-        task,
-        status_message=_contained(task.status_message, contain),
-        created_at=contain(task.created_at),
-        last_updated_at=contain(task.last_updated_at),
-    )
-
-
-def _contained(text: str | None, contain: Callable[[str], str] | None) -> str | None:
-    return text if text is None or contain is None else contain(text)
-
-
-def _created_meta(
-    meta: dict[str, Any] | None, contain: Callable[[str], str] | None
-) -> dict[str, Any] | None:
+def _created_meta(meta: dict[str, Any] | None) -> dict[str, Any] | None:
     """The `_meta` of the result that creates a task, with what its server says to the model."""
     given: dict[str, Any] = meta or {}
     kept = forwardable_meta(given)
     immediate: object = given.get(t.MODEL_IMMEDIATE_RESPONSE_KEY)
     if isinstance(immediate, str):
-        kept[t.MODEL_IMMEDIATE_RESPONSE_KEY] = _contained(immediate, contain)
+        kept[t.MODEL_IMMEDIATE_RESPONSE_KEY] = immediate
     return kept or None
 
 
@@ -317,7 +296,12 @@ async def _contained_state(result: t.ProtocolType, contain: "Containment") -> t.
     from colonnade.host.policy.containment import aside
 
     contained = await aside(contain.task_state, state)
-    result = _with_words(result, contain.text)
+    # Its times are strings.
+    result = replace(
+        result,
+        created_at=contain.text(result.created_at),
+        last_updated_at=contain.text(result.last_updated_at),
+    )
     if contained is state:
         return result
     changed: dict[str, Any] = {"status_message": contained.message}
