@@ -177,6 +177,17 @@ def test_verify_misses_a_cut_end_with_heads_or_when_it_is_strict(tmp_path: Path)
     assert done.returncode == 2
 
 
+def test_verify_reports_a_run_that_the_heads_do_not_know(tmp_path: Path) -> None:
+    write(tmp_path / "log", heads=str(tmp_path / "heads.db"))
+    verify = ("audit", "verify", "log", "--heads", "heads.db")
+    assert command(tmp_path, *verify).returncode == 0
+    write(tmp_path / "log")
+    assert command(tmp_path, "audit", "verify", "log").returncode == 0
+    done = command(tmp_path, *verify)
+    assert done.returncode == 1
+    assert f"{files(tmp_path / 'log')[-1].name}: the store does not know run " in done.stdout
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -57,6 +57,20 @@ CUTS: dict[str, Cut] = {
         VERIFY,
         "altered",
     ),
+    "forged run": Cut(
+        READER,
+        "if run not in known and run not in earlier:",
+        "if False:",
+        VERIFY,
+        "forged_run",
+    ),
+    "forged run that is named": Cut(
+        READER,
+        "waiting = [first] if first is not None else []",
+        "waiting = [run for run in self._runs if run in known]",
+        VERIFY,
+        "forged_run",
+    ),
     "missing line": Cut(
         READER, "        if line.seq != self._seq + 1:\n", "        if False:\n", VERIFY, "swapped"
     ),

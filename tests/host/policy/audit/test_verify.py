@@ -410,6 +410,55 @@ async def test_a_log_that_was_written_anew_is_found_with_a_store(tmp_path: Path)
 
 
 @live
+async def test_a_forged_run_is_found_with_a_store(tmp_path: Path) -> None:
+    store = MemoryStore()
+    log = opened(tmp_path, heads=store)
+    call(log)
+    await log.close()
+    await write(tmp_path)  # by somebody who cannot write to the store
+    forged = files(tmp_path)[-1]
+    assert verify(str(tmp_path)).is_valid  # nothing in the folder can show it
+    report = verify(str(tmp_path), await heads(store), host=HOST)
+    assert [(one.file, one.kind) for one in report.findings] == [(forged.name, "unknown")]
+    # The next run names it, as every run in the folder: that is no proof.
+    log = opened(tmp_path, heads=store)
+    call(log)
+    await log.close()
+    report = verify(str(tmp_path), await heads(store), host=HOST)
+    assert [(one.file, one.kind) for one in report.findings] == [(forged.name, "unknown")]
+    # Nor are others that it named itself.
+    assert len(verify(str(tmp_path), [], host=HOST).findings) == 3
+
+
+@live
+async def test_a_run_that_pretends_to_be_the_oldest_is_found_with_a_store(tmp_path: Path) -> None:
+    store = MemoryStore()
+    log = opened(tmp_path, heads=store)
+    call(log)
+    await log.close()
+    other = tmp_path / "other"
+    await write(other)
+    (old,) = files(other)
+    forged = tmp_path / f"20200101T000000.000000Z-{old.name.split('-', 1)[1]}"
+    forged.write_bytes(old.read_bytes())
+    report = verify(str(tmp_path), await heads(store), host=HOST)
+    assert [(one.file, one.kind) for one in report.findings] == [(forged.name, "unknown")]
+
+
+@live
+async def test_runs_from_before_there_was_a_store_are_known_by_the_first_that_it_has(
+    tmp_path: Path,
+) -> None:
+    await write(tmp_path)
+    await write(tmp_path)
+    store = MemoryStore()
+    log = opened(tmp_path, heads=store)
+    call(log)
+    await log.close()
+    assert verify(str(tmp_path), await heads(store), host=HOST).is_valid
+
+
+@live
 async def test_the_last_line_is_in_the_store_while_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

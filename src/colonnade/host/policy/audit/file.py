@@ -44,8 +44,9 @@ log: logging.Logger = logging.getLogger("colonnade.audit")
 MAX_FILE_BYTES = 64 * 1024 * 1024
 # How often the last line is named in the store: as much as can be cut off unnoticed.
 HEADS_S = 10.0
-# For as long as that can be noticed.
-HEADS_TTL_S = 90 * 86_400.0
+# Ten years: as long as a folder has files (`MAX_FILES`). A run whose last line has expired would
+# look forged.
+HEADS_TTL_S = 3650 * 86_400.0
 HEADS_PAGE = 1000
 # How often to look whether the file is still there.
 CHECK_S = 1.0

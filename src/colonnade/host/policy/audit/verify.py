@@ -6,8 +6,9 @@
 
 What `verify` finds: a line that was altered, removed, added or moved, in its file or to another
 one; a file that was cut, renamed or removed, if its run or another one went on after it. What it
-cannot find without `heads`: that the newest lines of a folder were removed, or that all lines from
-some point on were written anew, with digests to match. The lines named in a store show both.
+cannot find without `heads`: that the newest lines of a folder were removed, that all lines from
+some point on were written anew, with digests to match, or that a whole run was forged. The lines
+named in a store show all three.
 
 Rules: nothing is written. A file of any size and content is read in bounded memory, and never
 raises. A line that a killed process has not finished is no finding.
@@ -49,7 +50,7 @@ MAX_FINDINGS = 20
 MAX_OPEN_CALLS = 10_000
 
 FindingKind: TypeAlias = Literal[
-    "altered", "missing", "order", "foreign", "unreadable", "cut", "name", "file", "run"
+    "altered", "missing", "order", "foreign", "unreadable", "cut", "name", "file", "run", "unknown"
 ]
 
 
@@ -200,14 +201,19 @@ class _Reference(NamedTuple):
 
 
 def verify(
-    folder: str, heads: Iterable[StoredHead] = (), *, host: str = "", archived: bool = False
+    folder: str,
+    heads: Iterable[StoredHead] | None = None,
+    *,
+    host: str = "",
+    archived: bool = False,
 ) -> VerifyReport:
     """Read all files of a folder and compare all digests. Raises `OSError` if it cannot be listed.
 
-    `heads` are the last lines that a store knows, of the processes of `host` for the runs that are
-    not here. `archived` allows that the files of runs are missing that began before all others.
+    `heads` are the last lines that a store knows, None without a store; those of the processes of
+    `host` count for the runs that are not here. `archived` allows that the files of runs are
+    missing that began before all others.
     """
-    return _Verification(folder, archived).run(list(heads), host)
+    return _Verification(folder, archived).run(None if heads is None else list(heads), host)
 
 
 class _Verification:
@@ -219,8 +225,10 @@ class _Verification:
         self.report = VerifyReport(findings=[], notes=[])
         self._runs: dict[str, list[AuditPath]] = defaultdict(list)
         self._references: dict[str, dict[int, list[_Reference]]] = defaultdict(dict)
+        # The runs that the first line of a run names.
+        self._previous: dict[str, list[str]] = {}
 
-    def run(self, heads: Sequence[StoredHead], host: str) -> VerifyReport:
+    def run(self, heads: Sequence[StoredHead] | None, host: str) -> VerifyReport:
         files = audit_files(self._folder)
         for one in files:
             self._runs[one.name.run].append(one)
@@ -228,8 +236,10 @@ class _Verification:
         for one in files:
             if one.name.part == 1:
                 self._follow(one, oldest)
-        for head in heads:
+        for head in heads or ():
             self._follow_stored(head, host, oldest)
+        if heads is not None:
+            self._find_unknown({head.run for head in heads})
         for parts in self._runs.values():
             self._verify_run(parts)
         self.report.files, self.report.runs = len(files), len(self._runs)
@@ -241,7 +251,9 @@ class _Verification:
     def _follow(self, one: AuditPath, oldest: str) -> None:
         """Note the lines that the head of a run names."""
         head = _first_line(one.path)
-        for other in head.previous if head is not None else ():
+        previous = head.previous if head is not None else ()
+        self._previous[one.name.run] = [other.run for other in previous]
+        for other in previous:
             reference = _Reference(other.digest, f"run {one.name.run}", str(one), 1)
             if other.run in self._runs:
                 self._refer(other.run, other.seq, reference)
@@ -261,6 +273,27 @@ class _Verification:
             finding = AuditFinding(self._folder, 0, "run", message)
             is_old = self._archived and head.time < oldest
             (self.report.notes if is_old else self.report.findings).append(finding)
+
+    def _find_unknown(self, known: set[str]) -> None:
+        """Report the runs that the store does not know, and so may be forged.
+
+        Runs from before there was a store are those that the first run in it names, and those that
+        they name. A later run vouches for nothing: a process that begins names every run that it
+        finds in the folder, and so a forged one, too.
+        """
+        first = next((run for run in self._runs if run in known), None)
+        earlier = set[str]()
+        waiting = [first] if first is not None else []
+        while waiting:
+            for run in self._previous.get(waiting.pop(), ()):
+                if run not in earlier:
+                    earlier.add(run)
+                    waiting.append(run)
+        for run, parts in self._runs.items():
+            if run not in known and run not in earlier:
+                message = f"the store does not know run {run}: it is forged, or its process could"
+                message += " not store its last line"
+                self.report.findings.append(AuditFinding(str(parts[0]), 0, "unknown", message))
 
     def _refer(self, run: str, seq: int, reference: _Reference) -> None:
         self._references[run].setdefault(seq, []).append(reference)
