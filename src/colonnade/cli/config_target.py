@@ -40,18 +40,19 @@ _WORDS = {
     "send": "with header",
     "read": "with variables of file",
     "ask": "runs for a secret",
+    "use": "uses",
 }
 
 
 def describe_request(question: TrustRequest) -> str:
     """Everything that a file asks for, as text."""
     lines: list[str] = []
-    server = None
+    heading = None
     for action in question.actions:
-        if action.server != server:
-            server = action.server
-            lines.append(f"  {server}")
-        lines.append(f"    {_WORDS[action.what]}: {action.text}")
+        if heading != (heading := (action.server, action.table)):
+            lines.append(f"  {action.table or action.server}")
+        kind = _WORDS.get(action.what)
+        lines.append(f"    {kind}: {action.text}" if kind else f"    {action.text}")
         lines += [f"      ! {danger}" for danger in action.dangers]
     return "".join(f"{line}\n" for line in lines)
 
@@ -76,7 +77,7 @@ class TrustPrompt:
 
     def __call__(self, question: TrustRequest) -> bool:
         """Whether a file may be used as it is now."""
-        servers = dict.fromkeys(action.server for action in question.actions)
+        servers = dict.fromkeys(one.server for one in question.actions if not one.table)
         if ask_trust(question):
             self.agreed.update(servers)
             return True

@@ -2,7 +2,7 @@
 
 import pytest
 
-from colonnade.host.config.trust import command_dangers, url_dangers, variable_dangers
+from colonnade.host.config.dangers import command_dangers, url_dangers, variable_dangers
 
 FOLDER = "/home/you/project"
 DANGEROUS = {

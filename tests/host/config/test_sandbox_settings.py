@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from colonnade.errors import InvalidArgument, LocalProtocolError
+from colonnade.host.config.dangers import program_dangers
 from colonnade.host.config.explain import explain, render
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.reader import ConfigReader, read_config
 from colonnade.host.config.settings import Config
-from colonnade.host.config.trust import TrustRequest, program_dangers
+from colonnade.host.config.trust import TrustRequest
 from colonnade.host.servers.supervisor import sandbox_for
 from colonnade.transport.process.sandbox import STRICT, WORKSPACE, Sandbox
 
@@ -208,7 +209,7 @@ def test_what_a_sandbox_grants_is_in_the_question_for_trust(
             "network, reads ~/.ssh, writes ., keeps its home folder, memory_mb 512",
             ("uses SSH keys",),
         ),
-        "without": ("none", ()),
+        "without": ("none", ("switches the sandbox off",)),
     }
 
 

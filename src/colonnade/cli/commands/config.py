@@ -87,7 +87,7 @@ Examples:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--forget", is_flag=True, help="Revoke the trust.")
 def trust(file: str, yes: bool, forget: bool) -> Action:
-    """Show every command line and URL of a file, and ask whether to trust it.
+    """Show all that a file makes happen, and ask whether to trust it.
 
     Trust is for the exact content of the file, and of the files that it includes: after a change,
     the question is asked again.
@@ -218,11 +218,11 @@ def trust_file(file: str, *, yes: bool) -> int:
         config = reader.read(file)
     except ColonnadeError as error:
         raise CliError(f"{clean(file)} is not trusted: {error}", FAILED) from None
-    wrong = [problem for problem in config.problems if not problem.server]
+    wrong = [one for one in config.problems if not one.server and not one.untrusted]
     if wrong:
         raise CliError(f"{line(wrong[0])}; the file was not trusted", FAILED)
     if reader.untrusted:
-        raise CliError(f"{clean(file)} is not trusted; its servers are not used", FAILED)
+        raise CliError(f"{clean(file)} is not trusted; it is not used", FAILED)
     if not asked:
         guarded = any(source.needs_trust for source in reader.sources)
         how = "is already trusted" if guarded else "is your own file and needs no trust"

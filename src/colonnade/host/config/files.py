@@ -46,6 +46,9 @@ OWN_TABLES: Final = (
     *("include", "servers", "defaults", "gateway", "policy", "audit", "approvals", "pins"),
 )
 
+# Those that are read apart.
+_SERVER_TABLES: Final = ("include", "servers", "defaults")
+
 MCP_SERVERS, VSCODE_SERVERS, CODEX_SERVERS = "mcpServers", "servers", "mcp_servers"
 
 
@@ -71,6 +74,8 @@ class ConfigFile:
         self.drafts: list[EntryDraft] = []
         self.includes: list[tuple[str, SourceNode]] = []
         self.defaults: EntryDraft | None = None
+        # The tables of `colonnade.toml` that are about more than servers, by name.
+        self.tables: dict[str, SourceNode] = {}
         self.audit: SourceNode | None = None
         self.gateway: GatewaySettings | None = None
         self.gateway_origin: Origin | None = None
@@ -231,6 +236,8 @@ def _read_own(source: ConfigFile, root: SourceNode) -> None:
                 hint = "; in this file, servers are tables [servers.NAME]"
             message = f"unknown key, ignored{hint}"
             source.warnings.append(HostProblem("", message, node.place))
+        elif key not in _SERVER_TABLES:
+            source.tables[key] = node
     source.audit = root.get("audit")
     _take(source, root.get("servers"), origin)
     source.policy = root.get("policy")

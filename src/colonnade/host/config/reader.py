@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
+from colonnade.host.config.actions import requested_actions
 from colonnade.host.config.entry import EntryDraft, decode_text, merge, shadow
 from colonnade.host.config.files import ConfigFile, ReadContext, load, read_bytes
 from colonnade.host.config.formats import NAMED, RANKS
@@ -35,9 +36,10 @@ from colonnade.host.config.settings import (
     GatewaySettings,
     HostProblem,
     PinsTable,
+    Place,
     ServerEntry,
 )
-from colonnade.host.config.trust import Trust, digest_of, is_trusted, requested_actions
+from colonnade.host.config.trust import Trust, digest_of, is_trusted
 
 File: TypeAlias = str | os.PathLike[str]
 
@@ -144,11 +146,9 @@ class ConfigReader:
         from colonnade.host.policy.audit.config import chosen, read_audit_table  # on use
 
         found: list[AuditSettings] = []
-        # A file without servers is trusted without a question.
-        used = [one for one in self.used if not one.needs_trust or one.drafts]
         for source in sorted(sources, key=lambda one: one.needs_trust):
             assert source.audit is not None
-            if source not in used:
+            if source not in self.used:
                 message = "not used: its file is not trusted, or is included by another one"
                 self.warnings.append(HostProblem("", message, source.audit.place))
                 continue
@@ -177,8 +177,6 @@ class ConfigReader:
     def _approvals(self) -> Any:
         """The `[approvals]` of the files that may be used; None if there are none."""
         files = [one for one in self.used if one.approvals is not None]
-        # A file without servers is trusted without a question.
-        files = [one for one in files if not one.needs_trust or one.drafts]
         if not files:
             return None
         from colonnade.host.policy.approvals.config import approvals_of
@@ -229,13 +227,11 @@ class ConfigReader:
                 message = "an included file cannot have pins; name both files instead"
                 self.problems.append(HostProblem("", message, node.place))
         if source.needs_trust:
-            if not self._is_trusted(source, [source, *parts]):
+            if not self._is_trusted([source, *parts], root=source):
                 return []
             usable = parts
         else:
-            usable = [
-                part for part in parts if not part.needs_trust or self._is_trusted(part, [part])
-            ]
+            usable = [part for part in parts if not part.needs_trust or self._is_trusted([part])]
         self.used.append(source)
         self._check_env_files(source, *usable)
         if self.gateway is None and source.gateway is not None:
@@ -275,24 +271,27 @@ class ConfigReader:
 
     # ------------------------------------------------------------ trust
 
-    def _is_trusted(self, source: ConfigFile, parts: Sequence[ConfigFile]) -> bool:
+    def _is_trusted(self, parts: Sequence[ConfigFile], root: ConfigFile | None = None) -> bool:
+        """Whether a file, the first of these, and those that it includes may be used. `root` is the
+        same file if it was named, and not included by another one."""
+        source = parts[0]
         drafts = [draft for part in parts for draft in part.drafts]
         files = dict(self._env_files(*parts))  # of servers, two of which may have one name
         read = {path: self._digest(path) for path in files.values()}
         included = (*((part.file, part.digest) for part in parts), *read.items())
         self.included[source.file] = included
-        if not drafts:
-            return True
-        digest = digest_of(included)
         names = {draft: self._names[path] for draft, path in files.items()}
-        wanted = requested_actions(drafts, names, source.defaults)
-        if is_trusted(source.file, digest, wanted, self._trust):
+        wanted = requested_actions(parts, names, root)
+        if not wanted:
             return True
-        message = (
-            f"{source.file} is not trusted, so its servers are not used; review the file, then run"
-        )
+        if is_trusted(source.file, digest_of(included), wanted, self._trust):
+            return True
+        unused = "its servers are not used" if drafts else "it is not used"
+        message = f"{source.file} is not trusted, so {unused}; review the file, then run"
         message += f" colonnade config trust {quote(source.file)}"
-        found = [HostProblem(draft.key, message, draft.place, untrusted=True) for draft in drafts]
+        places = [(draft.key, draft.place) for draft in drafts]
+        places = places or [("", Place(source.file, 1, 1, ""))]
+        found = [HostProblem(key, message, place, untrusted=True) for key, place in places]
         self.untrusted[source.file] = found
         self.problems += found
         return False

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from colonnade.errors import Refused
+from colonnade.host.config.dangers import program_dangers
 from colonnade.host.config.display import command, shown, words
 from colonnade.host.config.entry import (
     EntryDraft,
@@ -43,7 +44,6 @@ from colonnade.host.config.settings import (
     Settings,
     credentials_problem,
 )
-from colonnade.host.config.trust import program_dangers
 from colonnade.text import clean
 
 # Fingerprints are compared in this process alone.

@@ -472,8 +472,8 @@ CUTS: dict[str, Cut] = {
     ),
     "host: files that are not trusted": Cut(
         "host/config/reader.py",
-        "        files = [one for one in files if not one.needs_trust or one.drafts]\n",
-        "",
+        "files = [one for one in self.used if one.approvals is not None]",
+        "files = [one for one in self.sources if one.approvals is not None]",
         HOST,
         "not_trusted",
     ),

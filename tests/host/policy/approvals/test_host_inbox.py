@@ -465,8 +465,9 @@ def test_approvals_of_a_file_that_is_not_trusted_are_not_used(tmp_path: Path) ->
     path = write(tmp_path, "socket = true")
     assert read_config(path, strict=True).approvals is None
     assert read_config(path, strict=True, trust=True).approvals is not None
-    path.write_text("[approvals]\nsocket = true\n")  # there is nothing to ask for trust in it
-    assert read_config(path, strict=True, trust=True).approvals is None
+    path.write_text("[approvals]\nsocket = true\n")  # a file without servers is asked about, too
+    assert read_config(path, strict=True).approvals is None
+    assert read_config(path, strict=True, trust=True).approvals is not None
 
 
 def test_of_two_files_with_approvals_the_first_counts(tmp_path: Path) -> None:

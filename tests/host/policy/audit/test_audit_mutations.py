@@ -370,15 +370,15 @@ CUTS: dict[str, Cut] = {
     # ------------------------------------------------------------ configuration
     "file that is not trusted": Cut(
         "host/config/reader.py",
-        "            if source not in used:\n",
+        "            if source not in self.used:\n",
         "            if False:\n",
         CONFIG,
         "influence",
     ),
     "file without servers": Cut(
         "host/config/reader.py",
-        "used = [one for one in self.used if not one.needs_trust or one.drafts]",
-        "used = self.used",
+        "        if not wanted:\n            return True\n",
+        "        if not drafts:\n            return True\n",
         CONFIG,
         "without_servers",
     ),

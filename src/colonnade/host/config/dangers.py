@@ -1,0 +1,283 @@
+"""What deserves attention in a configuration file: in its commands, variables, URLs and settings.
+
+Rules: pure; nothing is opened, resolved or started. Too much is pointed at rather than too little,
+and what is not pointed at is no promise.
+"""
+
+import itertools
+import os
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+# Names of programs, without folder and suffix.
+PRIVILEGED: Final = frozenset({"sudo", "doas", "su", "pkexec", "runas", "gsudo"})
+SHELLS: Final = frozenset(
+    {"sh", "bash", "zsh", "dash", "ksh", "fish", "cmd", "powershell", "pwsh", "osascript"}
+)
+NETWORK: Final = frozenset(
+    {
+        "curl",
+        "wget",
+        "nc",
+        "ncat",
+        "netcat",
+        "socat",
+        "ssh",
+        "scp",
+        "sftp",
+        "rsync",
+        "ftp",
+        "telnet",
+    }
+)
+DELETING: Final = frozenset({"rm", "del", "rmdir", "shred", "dd", "mkfs", "format"})
+# Programs that start the one that their arguments name.
+STARTING: Final = frozenset(
+    {
+        *PRIVILEGED,
+        *("env", "nohup", "timeout", "xargs", "nice", "ionice", "setsid", "stdbuf", "time"),
+        *("command", "exec", "chroot", "unshare", "nsenter", "taskset", "flock", "watch", "strace"),
+        *(
+            "script",
+            "busybox",
+            "toybox",
+            "start",
+            "find",
+            "parallel",
+            "chrt",
+            "numactl",
+            "systemd-run",
+        ),
+        *("uv", "uvx", "npx", "bunx", "pipx", "poetry", "docker", "podman", "wsl"),
+    }
+)
+# Their options whose value is a whole command line: `env -S "sh -c …"`.
+LINE_OPTIONS: Final = frozenset({"-s", "--split-string", "-c", "--command", "--call"})
+# Options that are followed by code.
+CODE: Final = frozenset(
+    {"-c", "-e", "--eval", "--print", "-enc", "-encodedcommand", "-command", "/c"}
+)
+# Interpreters, and the letters of their options that are followed by code: also `-Ic`, `-cCODE`.
+CODE_LETTERS: Final = {
+    **dict.fromkeys(("python", "pythonw", "pypy"), "c"),
+    **dict.fromkeys(("node", "nodejs", "bun", "lua"), "ep"),
+    "deno": "",
+    "ruby": "e",
+    "perl": "eE",
+    "php": "rBRE",
+}
+# Options of interpreters whose value is the next word.
+VALUE_OPTIONS: Final = frozenset({"-W", "-X", "-r", "--require", "--import", "--loader", "-I"})
+# Environment variables that make programs load code.
+LOADING: Final = re.compile(
+    r"LD_PRELOAD|LD_LIBRARY_PATH|LD_AUDIT|DYLD_\w+|PATH|PYTHONPATH|PYTHONSTARTUP|PYTHONHOME"
+    r"|NODE_OPTIONS|NODE_PATH|BASH_ENV|ENV|PERL5OPT|PERL5LIB|RUBYOPT|RUBYLIB|JAVA_TOOL_OPTIONS"
+    r"|GIT_SSH_COMMAND|GIT_SSH|GIT_EXTERNAL_DIFF|EDITOR|PAGER|BROWSER|PROMPT_COMMAND|IFS"
+)
+# Where secrets and system files are; the first match is named.
+PLACES: Final = (
+    (re.compile(r"\.ssh\b"), "SSH keys"),
+    (re.compile(r"\.(?:aws|azure|kube|gnupg|netrc|docker|npmrc|pypirc|git-credentials)\b"), "keys"),
+    (re.compile(r"docker\.sock|--privileged"), "the whole machine, by Docker"),
+    (re.compile(r"[Kk]eychains?\b|\bkeyrings?\b|/etc/(?:passwd|shadow|sudoers)"), "passwords"),
+    (
+        re.compile(r"(?:^|[\s=:\"'])/(?:etc|root|boot|proc|sys|dev|var|usr|bin|sbin|lib|System)\b"),
+        "folders of the system",
+    ),
+    (re.compile(r"(?i)[a-z]:\\(?:windows|program files|programdata)"), "folders of the system"),
+    (
+        re.compile(
+            r"(?:^|[\s=:\"'])(?:~|\$HOME|\$\{(?:env:)?HOME\}|\$\{userHome\}|%USERPROFILE%)"
+            r"|(?:^|[\s=:\"'])/(?:home|Users)/[^/\s]+/?(?:$|[\s:\"'])"
+        ),
+        "your home folder",
+    ),
+    (re.compile(r"(?:^|[\s=:\"'])/(?:$|[\s:\"'])"), "the whole disk"),
+)
+# References of editors to the folder of the project itself.
+_FOLDER: Final = re.compile(r"^\$\{(?:workspaceFolder|cwd)\}")
+_LOOPBACK: Final = ("127.", "localhost", "::1")
+
+
+def command_dangers(argv: Sequence[str], folder: str) -> list[str]:
+    """What deserves attention in a command line that is started in a folder."""
+    return list(dict.fromkeys(_command_dangers(argv, folder)))
+
+
+def _command_dangers(argv: Sequence[str], folder: str) -> Iterator[str]:
+    yield from program_dangers(argv)
+    program = _FOLDER.sub(".", argv[0]) if argv else ""
+    if "${" in program:
+        yield "starts what a variable names"
+    elif os.path.dirname(program) and _is_outside(program, folder):
+        yield f"starts a program outside of {folder}"
+    for word in argv[1:]:
+        yield from path_dangers(word, folder)
+
+
+def program_dangers(argv: Sequence[str]) -> Iterator[str]:
+    """What deserves attention in a command line wherever it is started: what it runs."""
+    line = " ".join(argv)
+    names = [_name(word) for word in re.split(r"[\s;|&()`]+", line) if word]
+    for name in names:
+        if name in PRIVILEGED:
+            yield f"raises privileges ({name})"
+        if name in DELETING:
+            yield f"may delete files ({name})"
+        if name in NETWORK:
+            yield f"uses the network ({name})"
+    for program in _programs(argv):
+        first = _name(program[0])
+        if first in SHELLS:
+            yield f"runs a shell ({first})"
+        elif _has_code(program):
+            yield "runs inline code"
+    if re.search(r"\|\s*(?:sudo\s+)?(?:ba|z|da|k)?sh\b|\beval\b|base64\s+(?:-d|--decode)", line):
+        yield "runs the output of another program"
+
+
+def _programs(argv: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The command line, and those that it starts: `env A=1 nohup sh -c …` has three. After a
+    program that starts others each word may be one, since the options before it may have values:
+    too many are looked at rather than too few."""
+    if not argv:
+        return
+    yield argv
+    if _name(argv[0]) not in STARTING:
+        return
+    for at in range(1, len(argv)):
+        is_line = " " in argv[at] and argv[at - 1].lower() in LINE_OPTIONS
+        inner = _split_line(argv[at]) if is_line else argv[at:]
+        name = _name(inner[0]) if inner else ""
+        if name in STARTING:
+            yield from _programs(inner)
+            return
+        if name in SHELLS or _interpreter(name) in CODE_LETTERS:
+            yield inner
+
+
+def _split_line(text: str) -> list[str]:
+    """The words of a command line; those between spaces, if its quotes do not match."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def _interpreter(name: str) -> str:
+    return re.sub(r"[\d.]+$", "", name)
+
+
+def _has_code(program: Sequence[str]) -> bool:
+    """Whether an interpreter is given code: `-c CODE`, and also `-cCODE`, `-Ic CODE`, `eval CODE`,
+    `--eval=CODE`."""
+    letters = CODE_LETTERS.get(_interpreter(_name(program[0])))
+    if letters is None:
+        return False
+    if any(word.lower().partition("=")[0] in CODE for word in program[1:]):
+        return True
+    for before, word in itertools.pairwise(program):
+        if letters and re.match(f"-[A-Za-z]*[{letters}]", word):
+            return True
+        if not word.startswith("-") and before not in VALUE_OPTIONS:
+            return word == "eval"  # else the program, and what follows is for it
+    return False
+
+
+def _name(word: str) -> str:
+    stem = re.split(r"[\\/]", word.strip("\"'"))[-1].lower()
+    return os.path.splitext(stem)[0] if stem.endswith((".exe", ".cmd", ".bat")) else stem
+
+
+def path_dangers(word: str, folder: str) -> Iterator[str]:
+    """What deserves attention in a word that may be a path, or have one: `--root=/srv`."""
+    yield from place_dangers(word)
+    if _is_outside(word.rpartition("=")[2], folder):
+        yield f"uses a path outside of {folder}"
+
+
+def place_dangers(word: str) -> Iterator[str]:
+    for pattern, what in PLACES:
+        if pattern.search(word):
+            yield f"uses {what}"
+            return
+
+
+def _is_outside(path: str, folder: str) -> bool:
+    if "://" in path:
+        return False
+    whole = os.path.normpath(os.path.join(folder, _FOLDER.sub(".", path)))
+    return whole != folder and not whole.startswith(os.path.join(folder, ""))
+
+
+def variable_dangers(name: str, value: str) -> list[str]:
+    """What deserves attention in an environment variable."""
+    found = ["makes programs load code"] if LOADING.fullmatch(name) else []
+    return found + list(place_dangers(value))
+
+
+def url_dangers(url: str) -> list[str]:
+    """What deserves attention in a URL."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return ["is not a valid URL"]
+    if parts.scheme in ("http", "redis") and not host.startswith(_LOOPBACK):
+        return ["is not encrypted"]
+    return []
+
+
+def is_on_another_machine(url: str) -> bool:
+    """Whether a URL is of another machine, as far as that is known; also if it is no valid one."""
+    try:
+        return not (urlsplit(url).hostname or "").startswith(_LOOPBACK)
+    except ValueError:
+        return True
+
+
+def setting_dangers(name: str, value: Any, folder: str) -> list[str]:
+    """What deserves attention in a setting of a server, or of all servers."""
+    if name in _SETTINGS and value in _SETTINGS[name]:
+        return [_SETTINGS[name][value]]
+    paths = cast("list[str]", value) if name in ("roots", "args") and value != "caller" else []
+    return list(dict.fromkeys(one for path in paths for one in path_dangers(path, folder)))
+
+
+# Settings that switch a protection off, or let a server do more; and why.
+_SETTINGS: Final[dict[str, dict[Any, str]]] = {
+    "trusted": {True: "rules of a policy believe what its tools say of themselves"},
+    "pins": dict.fromkeys(("warn", "off"), "changed definitions are used without a question"),
+    "contain": dict.fromkeys(("mark", "off"), "hidden text in results is passed on"),
+    "sampling": {True: "may use your model"},
+    "sandbox": {False: "switches the sandbox off"},
+    "credentials": dict.fromkeys(("exchange", "id-jag"), "gets tokens of its callers"),
+    "sharing": dict.fromkeys(("pooled", "shared"), "its callers share sessions"),
+}
+
+
+def table_dangers(table: str, name: str, value: Any, folder: str) -> list[str]:
+    """What deserves attention in a key of `[gateway]`, `[audit]`, `[approvals]` or `[pins]`."""
+    if (table, name) == ("gateway", "store") and isinstance(value, str):
+        return _store_dangers(value, folder)
+    if (table, name) == ("gateway", "auth.issuer"):
+        return ["decides who may use the gateway", *url_dangers(str(value))]
+    if (table, name) == ("pins", "mode") and value != "strict":
+        return ["changed definitions are used without a question"]
+    if (table, name) == ("audit", "contents") and value != "none":
+        return ["what is sent and returned is recorded"]
+    if (table, name) == ("approvals", "socket") and value is False:
+        return ["`colonnade inbox` cannot answer"]
+    if name in ("path", "heads", "store") and isinstance(value, str):
+        return list(path_dangers(value, folder))
+    return []
+
+
+def _store_dangers(text: str, folder: str) -> list[str]:
+    if text.startswith("redis"):
+        found = ["keeps its state on another machine"] if is_on_another_machine(text) else []
+        return found + url_dangers(text)
+    return list(path_dangers(text.removeprefix("sqlite:").removeprefix("//"), folder))
