@@ -258,8 +258,9 @@ def test_a_sandbox_is_explained(tmp_path: Path) -> None:
         (["perl", "-lane", "x"], ["runs inline code"]),
         (["php", "-r", "x"], ["runs inline code"]),
         ([], []),
-        (["env"], []),
-        (["env", "A=1", "server"], []),
+        (["env"], ["is not a usual command for a server (env)"]),
+        (["env", "A=1", "server"], ["is not a usual command for a server (env)"]),
+        (["env", "A=1", "./server"], []),
         (["timeout", "60", "python", "server.py"], []),
         (["uv", "run", "--directory", "x", "python", "-m", "server"], []),
         (["npx", "-y", "@scope/bash-server", "."], []),
@@ -277,7 +278,7 @@ def test_a_command_is_dangerous_for_what_it_runs(argv: list[str], dangers: list[
 
 
 def test_an_entry_says_what_is_dangerous_in_its_command_and_when_it_changes(tmp_path: Path) -> None:
-    text = '[servers.a]\ncommand = "sudo"\nargs = ["x"]\n[servers.b]\ncommand = "b"\n'
+    text = '[servers.a]\ncommand = "sudo"\nargs = ["x"]\n[servers.b]\ncommand = "./b"\n'
     entries = read(tmp_path, text).entries
     assert entries["a"].dangers == ("raises privileges (sudo)",)
     assert entries["b"].dangers == ()

@@ -269,7 +269,8 @@ def test_the_programs_that_values_come_from_are_shown(place: Place) -> None:
     place.write("colonnade.toml", text)
     person = Person()
     place.read("colonnade.toml", trust=person, strict=True)
-    assert RequestedAction("a", "ask", "get it") in person.asked[0].actions
+    danger = "is not a usual command for a server (get)"
+    assert RequestedAction("a", "ask", "get it", (danger,)) in person.asked[0].actions
 
 
 # ---------------------------------------------------------------- what is kept

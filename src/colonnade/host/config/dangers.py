@@ -12,48 +12,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
-# Names of programs, without folder and suffix.
-PRIVILEGED: Final = frozenset({"sudo", "doas", "su", "pkexec", "runas", "gsudo"})
-SHELLS: Final = frozenset(
-    {"sh", "bash", "zsh", "dash", "ksh", "fish", "cmd", "powershell", "pwsh", "osascript"}
+from colonnade.host.config.usual_commands import (
+    DELETING,
+    NETWORK,
+    PRIVILEGED,
+    SHELLS,
+    STARTING,
+    is_usual,
+    program_name,
 )
-NETWORK: Final = frozenset(
-    {
-        "curl",
-        "wget",
-        "nc",
-        "ncat",
-        "netcat",
-        "socat",
-        "ssh",
-        "scp",
-        "sftp",
-        "rsync",
-        "ftp",
-        "telnet",
-    }
-)
-DELETING: Final = frozenset({"rm", "del", "rmdir", "shred", "dd", "mkfs", "format"})
-# Programs that start the one that their arguments name.
-STARTING: Final = frozenset(
-    {
-        *PRIVILEGED,
-        *("env", "nohup", "timeout", "xargs", "nice", "ionice", "setsid", "stdbuf", "time"),
-        *("command", "exec", "chroot", "unshare", "nsenter", "taskset", "flock", "watch", "strace"),
-        *(
-            "script",
-            "busybox",
-            "toybox",
-            "start",
-            "find",
-            "parallel",
-            "chrt",
-            "numactl",
-            "systemd-run",
-        ),
-        *("uv", "uvx", "npx", "bunx", "pipx", "poetry", "docker", "podman", "wsl"),
-    }
-)
+
 # Their options whose value is a whole command line: `env -S "sh -c …"`.
 LINE_OPTIONS: Final = frozenset({"-s", "--split-string", "-c", "--command", "--call"})
 # Options that are followed by code.
@@ -119,9 +87,17 @@ def _command_dangers(argv: Sequence[str], folder: str) -> Iterator[str]:
 
 
 def program_dangers(argv: Sequence[str]) -> Iterator[str]:
-    """What deserves attention in a command line wherever it is started: what it runs."""
+    """What deserves attention in a command line wherever it is started: what it runs. A command
+    that is not a usual one for a server deserves some, whatever it is."""
+    found = list(dict.fromkeys(_known_dangers(argv)))
+    if not found and not is_usual(argv):
+        found.append(f"is not a usual command for a server ({program_name(argv[0])})")
+    return iter(found)
+
+
+def _known_dangers(argv: Sequence[str]) -> Iterator[str]:
     line = " ".join(argv)
-    names = [_name(word) for word in re.split(r"[\s;|&()`]+", line) if word]
+    names = [program_name(word) for word in re.split(r"[\s;|&()`]+", line) if word]
     for name in names:
         if name in PRIVILEGED:
             yield f"raises privileges ({name})"
@@ -130,7 +106,7 @@ def program_dangers(argv: Sequence[str]) -> Iterator[str]:
         if name in NETWORK:
             yield f"uses the network ({name})"
     for program in _programs(argv):
-        first = _name(program[0])
+        first = program_name(program[0])
         if first in SHELLS:
             yield f"runs a shell ({first})"
         elif _has_code(program):
@@ -146,12 +122,12 @@ def _programs(argv: Sequence[str]) -> Iterator[Sequence[str]]:
     if not argv:
         return
     yield argv
-    if _name(argv[0]) not in STARTING:
+    if program_name(argv[0]) not in STARTING:
         return
     for at in range(1, len(argv)):
         is_line = " " in argv[at] and argv[at - 1].lower() in LINE_OPTIONS
         inner = _split_line(argv[at]) if is_line else argv[at:]
-        name = _name(inner[0]) if inner else ""
+        name = program_name(inner[0]) if inner else ""
         if name in STARTING:
             yield from _programs(inner)
             return
@@ -174,7 +150,7 @@ def _interpreter(name: str) -> str:
 def _has_code(program: Sequence[str]) -> bool:
     """Whether an interpreter is given code: `-c CODE`, and also `-cCODE`, `-Ic CODE`, `eval CODE`,
     `--eval=CODE`."""
-    letters = CODE_LETTERS.get(_interpreter(_name(program[0])))
+    letters = CODE_LETTERS.get(_interpreter(program_name(program[0])))
     if letters is None:
         return False
     if any(word.lower().partition("=")[0] in CODE for word in program[1:]):
@@ -185,11 +161,6 @@ def _has_code(program: Sequence[str]) -> bool:
         if not word.startswith("-") and before not in VALUE_OPTIONS:
             return word == "eval"  # else the program, and what follows is for it
     return False
-
-
-def _name(word: str) -> str:
-    stem = re.split(r"[\\/]", word.strip("\"'"))[-1].lower()
-    return os.path.splitext(stem)[0] if stem.endswith((".exe", ".cmd", ".bat")) else stem
 
 
 def path_dangers(word: str, folder: str) -> Iterator[str]:
