@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from threading import current_thread
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -623,6 +623,24 @@ async def test_what_a_server_asks_is_contained() -> None:
     async with Host({"a": server}, containment=Containment(), on_input_request=answer) as host:
         await host.call_tool("a__ask")
     assert asked == [SHOWN]
+    _ = ask
+
+
+@live
+async def test_a_form_with_hidden_choices_is_cancelled_and_nobody_sees_it() -> None:
+    server, asked = Server("asking"), list[Any]()
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        return await ctx.elicit("which?", Literal["a", "x\u202ey"])
+
+    async with Host(
+        {"a": server}, containment=Containment(), on_input_request=asked.append
+    ) as host:
+        result = await host.call_tool("a__ask")
+    assert result.is_error
+    assert "cancelled" in result.text
+    assert asked == []
     _ = ask
 
 

@@ -376,6 +376,13 @@ CUTS: dict[str, Cut] = {
     "a carriage return alone": Cut(
         _HIDDEN, '"\\r(?!\\n)"', '"\\r(?!\\n)(?!.)"', CONTAIN, "hidden_character"
     ),
+    "a form with hidden choices": Cut(
+        _CONTAIN,
+        'raise Refused(message, reason="hidden_text") from None',
+        "return request",
+        CONTAIN,
+        "nobody_sees_it",
+    ),
     "what is sent back": Cut(
         _PASS, "                raise HiddenExact\n", "                pass\n", CONTAIN, "left_out"
     ),
