@@ -294,9 +294,12 @@ def python_of(sdk: str) -> str:
     return str(Path(found.stdout.strip()) / "bin" / "python")
 
 
-async def run(options: argparse.Namespace, store: str) -> Counter[str]:
-    choose = random.Random(options.seed)
-    python = python_of(options.sdk)
+async def streams(
+    what: str, store: str, times: int, seed: int, sdk: str = "ours", era: str = ERA
+) -> Counter[str]:
+    """One of the batteries; what is not as it must be."""
+    choose = random.Random(seed)
+    python = python_of(sdk)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         (path / LEDGER).touch()
@@ -304,16 +307,16 @@ async def run(options: argparse.Namespace, store: str) -> Counter[str]:
             store or str(path / "store.db"), path, program=PROGRAM
         ) as processes:
             started = time.monotonic()
-            if options.what == "quiet":
-                problems = await quiet(processes, options.times or 300, choose)
-            elif options.what == "ends":
-                problems = await ends(processes, options.times or 60, choose, python, options.era)
+            if what == "quiet":
+                problems = await quiet(processes, times or 300, choose)
+            elif what == "ends":
+                problems = await ends(processes, times or 60, choose, python, era)
             else:
-                problems = await follow(processes, options.times or 30, choose, python, options.era)
+                problems = await follow(processes, times or 30, choose, python, era)
             took_s = time.monotonic() - started
     print(
-        f"{options.what}, {options.sdk}, {options.era}, {'Redis' if store else 'SQLite'}, "
-        f"seed {options.seed}: {took_s:.0f} s, {sum(problems.values())} problems"
+        f"{what}, {sdk}, {era}, {'Redis' if store else 'SQLite'}, seed {seed}: {took_s:.0f} s, "
+        f"{sum(problems.values())} problems"
     )
     for problem, count in problems.most_common():
         print(f"{count:>6}  FAILED {problem}")
@@ -334,7 +337,8 @@ def main() -> int:
         if options.redis:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             store = stack.enter_context(redis_server(folder, DURABLE)).url
-        problems = asyncio.run(run(options, store))
+        work = streams(options.what, store, options.times, options.seed, options.sdk, options.era)
+        problems = asyncio.run(work)
     return 1 if problems else 0
 
 

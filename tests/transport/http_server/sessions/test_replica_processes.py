@@ -10,6 +10,7 @@ from replica_processes import REVISIONS, ReplicaProcesses
 from replicas.kill import kill
 from replicas.releases import next_release
 from replicas.rolling import roll
+from replicas.streams import streams
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -44,6 +45,15 @@ async def test_a_conversation_survives_the_processes_that_are_killed(
 @live_for(300)
 async def test_a_ledger_has_each_effect_once_while_processes_are_killed() -> None:
     assert await kill(kills=3, store="", at_once=5, seed=19) == []
+
+
+@pytest.mark.slow
+@live_for(300)
+@pytest.mark.parametrize(("what", "times"), [("quiet", 100), ("ends", 4), ("follow", 4)])
+async def test_streams_are_resumed_without_a_fault_and_while_processes_end(
+    what: str, times: int
+) -> None:
+    assert not await streams(what, store="", times=times, seed=1)
 
 
 @pytest.mark.slow
