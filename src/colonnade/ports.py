@@ -598,6 +598,12 @@ class Service(Protocol):
         """The store that other processes of this server use, too; None without one."""
         ...
 
+    @property
+    def shared_seal(self) -> "Seal | None":
+        """The keys that encrypt what these processes send each other; None without keys that all
+        of them have."""
+        ...
+
     def watch_changes(
         self, on_change: Callable[[str, NotificationParams], None], principal: str
     ) -> Callable[[], None]:

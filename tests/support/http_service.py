@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from colonnade.errors import ChannelError, Fault, FaultKind, LocalProtocolError, RemoteError
-from colonnade.ports import RequestContext, ServerTelemetry, Store
+from colonnade.ports import RequestContext, Seal, ServerTelemetry, Store
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import LISTEN
@@ -96,6 +96,7 @@ class FakeService:
         self._watchers: list[Callable[[str, t.NotificationParams], None]] = []
         self._subscriptions: dict[Subscription, asyncio.Queue[list[bytes]]] = {}
         self.shared_store: Store | None = None
+        self.shared_seal: Seal | None = None
 
     @property
     def watchers(self) -> int:

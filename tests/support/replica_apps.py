@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from colonnade.ports import Seal
 from colonnade.protocol import types as t
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.runner import HttpRunner
@@ -53,8 +54,9 @@ class ReplicasStore(SharedStore):
 class ReplicaApp:
     """One of the applications."""
 
-    def __init__(self, store: ReplicasStore, **settings: Any) -> None:
+    def __init__(self, store: ReplicasStore, seal: Seal | None = None, **settings: Any) -> None:
         self.service = FakeService()
+        self.service.shared_seal = seal
         self.service.shared_store = store
         self.app = HttpApp(self.service, **settings)
         self.site = HttpRunner(self.app, port=0)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeAlias
 
-from colonnade.ports import Store
+from colonnade.ports import Seal, Store
 from colonnade.protocol import types as t
 from colonnade.server.notifications import ChangeCallback, ChangeNotifier
 
@@ -112,10 +112,12 @@ class GatewayChanges:
         for notifier, _ in self._own.values():
             notifier.stop()
 
-    async def share(self, store: Store, name: str, exit_stack: AsyncExitStack) -> None:
+    async def share(
+        self, store: Store, seal: Seal | None, name: str, exit_stack: AsyncExitStack
+    ) -> None:
         """Pass changes for all principals on to other processes of this gateway, and theirs to the
         watchers here, until the stack is closed."""
-        await self._common.share(store, name, exit_stack)
+        await self._common.share(store, seal, name, exit_stack)
 
     def of(
         self,

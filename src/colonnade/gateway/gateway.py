@@ -131,7 +131,7 @@ class Gateway(RunnableService):
         self._subscriptions = GatewaySubscriptions(host, self.changes)
         # In memory they would be gone with the lists that the host has anyway.
         self._manifests = (
-            GatewayManifests(host, lambda: self.store, self._shared_seal)
+            GatewayManifests(host, lambda: self.store, lambda: self.shared_seal)
             if store is not None and isinstance(host, Host)
             else None
         )
@@ -194,7 +194,8 @@ class Gateway(RunnableService):
         """The keys that encrypt what clients carry."""
         return Keys(self._given_keys, self.info.name)
 
-    def _shared_seal(self) -> Keys | None:
+    @property
+    def shared_seal(self) -> Keys | None:
         """The keys, if other processes and the next start have them, too."""
         return None if self.keys.private else self.keys
 
@@ -360,7 +361,7 @@ class Gateway(RunnableService):
         await self._bridge.start(exit_stack, self, replica)
         store = self.shared_store
         if store is not None:
-            await self.changes.share(store, self.info.name, exit_stack)
+            await self.changes.share(store, self.shared_seal, self.info.name, exit_stack)
 
     def make_replica(self, store: Store) -> "Replica":
         """A replica of this gateway, for an application: what the gateway itself is, if it is not

@@ -159,6 +159,7 @@ class HomeConnection:
     legacy_sse: ClientTransport | None = None
     telemetry: ServerTelemetry | None = None
     shared_store: Store | None = None
+    shared_seal: None = None
 
     def __init__(
         self,

@@ -16,8 +16,8 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from colonnade.errors import ColonnadeError
-from colonnade.ports import SERVER_PRINCIPAL, Store
+from colonnade.errors import ColonnadeError, Fault
+from colonnade.ports import SERVER_PRINCIPAL, Seal, Store
 from colonnade.protocol import types as t
 from colonnade.replicas.replica import follow_topic
 
@@ -154,11 +154,14 @@ class SharedChanges:
     """The changes of one server, shared by its replicas.
 
     `server` is the name of the server: servers may share a store. `deliver` notifies the listeners
-    of this process only.
+    of this process only. With `seal` messages are encrypted, and others are ignored.
     """
 
-    def __init__(self, store: Store, server: str, deliver: DeliverChange) -> None:
+    def __init__(
+        self, store: Store, server: str, deliver: DeliverChange, seal: Seal | None = None
+    ) -> None:
         self._store = store
+        self._seal = seal
         self._topic = f"changes {server}"
         self._deliver = deliver
         self._name = secrets.token_hex(8)
@@ -228,6 +231,8 @@ class SharedChanges:
             for subject in subjects:
                 del self._unpublished[subject]
             message = _encode(ChangesMessage(CHANGES_VERSION, self._name, subjects))
+            if self._seal is not None:
+                message = self._seal.encrypt(message, self._topic.encode())
             try:
                 await self._store.publish(SERVER_PRINCIPAL, self._topic, message)
             except ColonnadeError as error:
@@ -238,6 +243,12 @@ class SharedChanges:
     # ------------------------------------------------------------ of other replicas
 
     def _receive(self, data: bytes) -> None:
+        if self._seal is not None:
+            try:
+                data = self._seal.decrypt(data, self._topic.encode())
+            except Fault:
+                self._log_once("changes that were not encrypted with the keys are ignored")
+                return
         try:
             message = _decoder.decode(data)
         except (msgspec.DecodeError, RecursionError):

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from itertools import count
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from colonnade.ports import RequestContext, Store
+from colonnade.ports import RequestContext, Seal, Store
 from colonnade.protocol import types as t
 
 if TYPE_CHECKING:
@@ -44,16 +44,18 @@ class ChangeNotifier:
         self._loop = None
         self._waiting.clear()
 
-    async def share(self, store: Store, server: str, exit_stack: AsyncExitStack) -> None:
+    async def share(
+        self, store: Store, seal: Seal | None, server: str, exit_stack: AsyncExitStack
+    ) -> None:
         """Pass changes on to other processes of this server, and theirs to the callbacks here,
-        until the stack is closed."""
+        until the stack is closed; encrypted with `seal`."""
         from colonnade.replicas.changes import SharedChanges
 
         if (
             self._shared is not None and self._shared in self.observers
         ):  # of an event loop that was closed
             self.observers.remove(self._shared)
-        shared = SharedChanges(store, server, self.deliver)
+        shared = SharedChanges(store, server, self.deliver, seal)
         publish = self._shared = shared.publish
         self.observers.append(publish)
         exit_stack.callback(self.observers.remove, publish)

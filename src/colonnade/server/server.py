@@ -250,6 +250,11 @@ class Server(Decorators, RunnableService):
         """The store, if it is shared with other processes; None otherwise."""
         return self._store if self._store is not None and self._store.is_shared else None
 
+    @property
+    def shared_seal(self) -> "Keys | None":
+        """The `keys`, which all replicas have; None if the server was given none."""
+        return self._keys if self._given_keys else None
+
     def handles(self, kind: str, type: type[T], *, ttl_s: float = HANDLE_TTL_S) -> "Handles[T]":
         """State that outlives a call, addressed by handles that the caller sends:
         `baskets = server.handles("basket", Basket)`. It expires `ttl_s` after its last use."""
@@ -340,7 +345,7 @@ class Server(Decorators, RunnableService):
                 lambda: self.clock(),
                 self._registry.tools,
                 self._task_options or TaskOptions(),
-                lambda: self._keys if self._given_keys else None,
+                lambda: self.shared_seal,
             )
             self._dispatch.set_tasks(self._tasks, self._middleware)
             self.add_extension(self._tasks.extension())
@@ -603,7 +608,8 @@ class Server(Decorators, RunnableService):
         self._registry.changes.start(asyncio.get_running_loop())
         store = self.shared_store
         if store is not None:
-            await self._registry.changes.share(store, self.info.name, exit_stack)
+            seal = self.shared_seal
+            await self._registry.changes.share(store, seal, self.info.name, exit_stack)
         if self._tasks is not None:
             self._tasks.start()
         self._kinds.on_served()
@@ -652,10 +658,11 @@ class Server(Decorators, RunnableService):
         if options:
             check_options("Server.asgi", "http", options)
         asks = any(one._environment.may_request_input for one in (self, *self.mounted))
-        if asks or (self._given_keys and self._tasks is not None):
+        seals = self._tasks is not None or self.shared_store is not None
+        if asks or (self._given_keys and seals):
             from colonnade.auth.seal import load_cipher
 
-            load_cipher()  # now, rather than during the first elicitation or task
+            load_cipher()  # now, rather than during the first elicitation, task or message
         if options.get("access_log") and not self._access_logged:
             from colonnade.middleware import log as log_requests
 

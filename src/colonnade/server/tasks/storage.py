@@ -442,6 +442,9 @@ class TaskStorage:
     async def _publish(self, changed: list[tuple[str, bool]]) -> None:
         ids = " ".join(id + RUNNABLE * runnable for id, runnable in changed)
         message = f"{self._process} {ids}".encode()
+        seal = self._seal()
+        if seal is not None:
+            message = seal.encrypt(message, self._topic.encode())
         await self._store().publish(SERVER_PRINCIPAL, self._topic, message)
 
     def listen(self) -> None:
@@ -473,6 +476,12 @@ class TaskStorage:
             self.on_missed_changes()
 
     def _on_message(self, message: bytes) -> None:
+        seal = self._seal()
+        if seal is not None:
+            try:
+                message = seal.decrypt(message, self._topic.encode())
+            except Fault:
+                return  # forged, or of a release that does not encrypt: tasks are read anyway
         process, *ids = message.decode(errors="replace").split(" ")
         for written in ids if process != self._process else ():
             id = written.removesuffix(RUNNABLE)

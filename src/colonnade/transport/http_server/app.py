@@ -801,10 +801,17 @@ class HttpApp:
         started and closed with the application."""
         from colonnade.replicas.replica import Replica
 
-        return Replica(store)
+        return Replica(store, seal=self.service.shared_seal)
 
     def _join_replica(self, store: Store) -> None:
         replica = self._replica = self.make_replica(store)
+        if replica.seal is None:
+            log.warning(
+                "%s has no keys, so its replicas do not encrypt what they send each other: who may "
+                "publish to its store can answer what it asks users; give all replicas the same "
+                "keys=[...]",
+                self.service.identity.info.name,
+            )
         assert self._shared_sessions is not None
         self._shared_sessions.join(replica)
         self._sse.join(replica)
