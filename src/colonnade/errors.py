@@ -380,7 +380,7 @@ class Refused(ColonnadeError):
     person declined, or the approval expired), `no_approver` (there is no way to ask), `definition`
     (it is not the one that was accepted), `changed` (the policy or the definition has changed since
     the decision), `hidden_text` (in what would be sent back) or `audit` (it cannot be recorded);
-    empty otherwise.
+    `store_full` if a store has no room for anybody now; empty otherwise.
     """
 
     reason: str = ""

@@ -9,6 +9,7 @@ import math
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from colonnade.ports import SERVER_PRINCIPAL
 from colonnade.store import redis as redis_store
 from colonnade.store.limits import OVERHEAD_BYTES, WAITING_CALLS, StoreLimits
 from colonnade.store.redis import RedisStore
+from colonnade.store.redis_checks import ServerChecks
 from colonnade.store.redis_url import parse_redis_url
 from store.redis_server import RedisServer, free_port, redis_server
 from store.store_fixture import PATIENCE_S, RedisStoreFixture
@@ -439,8 +441,9 @@ def test_a_full_server_refuses_and_a_delete_makes_room(tmp_path: Path) -> None:
                 store.append("ada", "log", b"", None),
                 store.use_once("ada", b"m", 60.0),
             ):
-                with pytest.raises(Refused, match="the store is full; raise maxmemory"):
+                with pytest.raises(Refused, match=r"^the store is full; try again later$") as full:
                     await call
+                assert full.value.reason == "store_full"
             assert await store.get("ada", "n") == b"1"
             assert await store.names("ada", "", "", 10) == ["n"]
             for key in large:
@@ -449,6 +452,56 @@ def test_a_full_server_refuses_and_a_delete_makes_room(tmp_path: Path) -> None:
 
         run(RedisStore(server.url), body)
         client.close()
+
+
+def test_an_entry_of_another_type_is_damaged_and_the_server_responds(tmp_path: Path) -> None:
+    with redis_server(tmp_path) as server:
+        client = server.client()
+
+        async def body(store: RedisStore) -> None:
+            await store.put("ada", "k", b"v", None)
+            [key] = [one for one in client.keys("*") if one.endswith(b":e:k")]
+            client.delete(key)
+            client.rpush(key, "a list")
+            assert await store.get("ada", "k") == b""
+            await store.put("ada", "k", b"again", None)
+            assert await store.get("ada", "k") == b"again"
+
+        run(RedisStore(server.url), body)
+        client.close()
+
+
+def test_an_operator_reads_once_a_minute_that_a_server_is_full(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = 0.0
+    checks = ServerChecks("redis://h:1", now=lambda: now)
+    for second in range(0, 90, 10):
+        now = float(second)
+        checks.note_full()
+    assert [one.getMessage() for one in caplog.records] == [
+        "the store redis://h:1 is full and has refused 1 writes; raise its maxmemory",
+        "the store redis://h:1 is full and has refused 6 writes; raise its maxmemory",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "words"), [(3600.0, "3600 s ahead of"), (-3600.0, "3600 s behind"), (20.0, "")]
+)
+def test_a_clock_that_differs_from_that_of_the_server_is_reported(
+    ahead_s: float, words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with redis_server(tmp_path) as server:
+
+        async def body(store: RedisStore) -> None:
+            store._checks.clock = lambda: int(time.time()) + ahead_s
+            await store.get("ada", "k")
+            await store.get("ada", "k")
+
+        run(RedisStore(server.url), body)
+    found = [one.getMessage() for one in caplog.records if "the clock" in one.getMessage()]
+    assert len(found) == bool(words)
+    assert all(words in one and "more than 60 s" in one for one in found)
 
 
 def test_a_server_that_may_drop_keys_is_reported_once(

@@ -92,7 +92,7 @@ class RemoteRun:
             # A handler that stops waiting must not leave a gap in the numbers.
             error = await asyncio.shield(self._publish(number, encode_remote(message)))
         if error is not None:
-            raise CallerLost(f"the replica of the caller cannot be reached: {error}") from error
+            raise CallerLost("the replica of the caller cannot be reached") from error
 
     async def _publish(self, number: int, message: bytes) -> ChannelError | None:
         try:

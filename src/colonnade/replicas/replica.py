@@ -69,6 +69,9 @@ LONGEST_RESEND_S = 0.5
 # How long cancelled handlers may clean up.
 CLEAN_UP_S = 1.0
 
+# A caller of a remote request reads it: the error of the store, which may name its address, is the
+# cause.
+STORE_AWAY = "cannot be reached: the store does not respond"
 BROADCAST_TOPIC = "replicas"
 _NAME_BYTES = 10
 _NAME = re.compile("[a-z2-7]{16}")
@@ -347,7 +350,7 @@ class Replica:
         try:
             alive = is_replica_name(replica) and await self.is_alive(replica)
         except ColonnadeError as error:
-            raise _lost(replica, f"cannot be reached: {error}", effect=False) from error
+            raise _lost(replica, STORE_AWAY, effect=False) from error
         if not alive:
             raise self._lapsed(replica, effect=False)
         if self._closed:
@@ -361,7 +364,7 @@ class Replica:
             try:
                 heard = await self._publish(_inbox_topic(replica), "request", kind, id, body)
             except ChannelError as error:
-                raise _lost(replica, f"cannot be reached: {error}", effect=True) from error
+                raise _lost(replica, STORE_AWAY, effect=True) from error
             if heard == 0:  # it has lost its connection to the store, or has just ended
                 lost = _lost(replica, "does not receive messages now", effect=False)
                 lost.is_unheard = True

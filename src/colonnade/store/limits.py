@@ -86,9 +86,7 @@ class StoreLimits:
     def check_total(self, size: int) -> None:
         """Raise `Refused` if this is more than the store may hold."""
         if size > self.total_bytes:
-            raise Refused(
-                f"the store is full ({self.total_bytes} bytes); raise its limit total_bytes"
-            )
+            raise store_full(f" ({self.total_bytes} bytes); raise its limit total_bytes")
 
 
 def _no_room(held: int, unit: str) -> Refused:
@@ -96,10 +94,16 @@ def _no_room(held: int, unit: str) -> Refused:
     return Refused(f"{message}; delete some, or use a shorter ttl_s")
 
 
-def check_waiting(waiting: int, reserved: int, store: object) -> None:
+def store_full(more: str = "; try again later") -> Refused:
+    """The refusal of a store that has no room for anybody. A remote caller may read it: it says
+    nothing of where the store is."""
+    return Refused(f"the store is full{more}", reason="store_full")
+
+
+def check_waiting(waiting: int, reserved: int) -> None:
     """Raise `Refused` for one more call if so many wait; `reserved` is of `reserved_calls`."""
     if waiting >= WAITING_CALLS + reserved:
-        raise Refused(f"{waiting} calls wait for the store {store}; try again later")
+        raise Refused(f"{waiting} calls wait for the store; try again later", reason="store_full")
 
 
 def reserved_calls(principal: str, *, is_new: bool = False) -> int:

@@ -9,7 +9,6 @@ file imports redis-py. For one event loop; other threads use their own store.
 """
 
 import asyncio
-import logging
 import math
 import random
 from collections import deque
@@ -42,8 +41,10 @@ from colonnade.store.limits import (
     not_a_counter,
     reserved_calls,
     reserved_for,
+    store_full,
 )
 from colonnade.store.memory import check_mark, check_mark_limits, mark_digest
+from colonnade.store.redis_checks import CHECKS, ServerChecks
 from colonnade.store.redis_scripts import (
     APPEND,
     COUNT,
@@ -100,8 +101,6 @@ _LAST_NUMBER = 2**62
 
 # What redis-py raises if a server cannot be reached, or a connection is lost.
 _FAILURES = (RedisError, RedisClusterException, OSError)
-
-_logger = logging.getLogger("colonnade.store")
 
 _Argument: TypeAlias = str | bytes | int
 _pack: Callable[[tuple[_Argument, ...]], bytes] = cast("Any", hiredis).pack_command
@@ -427,7 +426,7 @@ class RedisStore:
         self._servers: _RedisServers | None = None
         self._used_at = 0.0
         self._outage = _Outage()
-        self._checked_policy = False
+        self._checks = ServerChecks(str(self._url))
         self._topics = Topics(self._limits.principal_listeners)
         self._subscribing: asyncio.Task[_Subscription] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -706,7 +705,7 @@ class RedisStore:
         self, script: LuaScript | None, *arguments: _Argument, reserved: int = 0
     ) -> Any:
         loop = self._open()
-        check_waiting(len(self._queue), reserved, self._url)
+        check_waiting(len(self._queue), reserved)
         future: asyncio.Future[Any] = loop.create_future()
         deadline = loop.time() + self._timeout_s
         self._queue.append(_Command(script, arguments, deadline, future))
@@ -783,8 +782,12 @@ class RedisStore:
             if isinstance(reply, NoScriptError):
                 unknown.append(command)
             elif isinstance(reply, OutOfMemoryError):
-                message = f"the store is full; raise maxmemory of the Redis server {self._url}"
-                command.settle(Refused(message))
+                self._checks.note_full()
+                command.settle(store_full())
+            elif isinstance(reply, ResponseError) and _is_wrong_type(command, reply):
+                # A list or a hash that something else has written. Its reader notices that it is
+                # damaged; an error would say that the server does not respond.
+                command.settle(b"")
             elif isinstance(reply, Exception):
                 failed = failed or isinstance(reply, ReadOnlyError | BusyLoadingError)
                 failed = failed or not isinstance(reply, ResponseError)
@@ -824,27 +827,13 @@ class RedisStore:
             else:
                 self._outage = _Outage()
                 self._servers, self._used_at = servers, asyncio.get_running_loop().time()
-                await self._check_policy(servers)
+                if not self._checks.is_checked and not self._is_cluster:
+                    self._checks.check(await servers.execute(CHECKS))
                 return servers
 
     def _make_servers(self) -> _RedisServers:
         kind = _RedisCluster if self._is_cluster else _OneServer
         return kind(self._url, self._options)
-
-    async def _check_policy(self, servers: _RedisServers) -> None:
-        """Warn once of a server that drops keys when its memory is full."""
-        if self._checked_policy or self._is_cluster:
-            return
-        self._checked_policy = True
-        (reply,) = await servers.execute([("INFO", "memory")])
-        facts = reply.decode() if isinstance(reply, bytes) else ""
-        policy = facts.partition("maxmemory_policy:")[2].partition("\r")[0]
-        if policy not in ("", "noeviction"):
-            _logger.warning(
-                "the store %s has the policy %s and may drop entries that are in use; set "
-                "maxmemory-policy to noeviction",
-                *(self._url, policy),
-            )
 
     async def _disconnect(self) -> None:
         servers, self._servers = self._servers, None
@@ -918,3 +907,9 @@ async def _close_quietly(servers: _RedisServers, timeout_s: float) -> None:
     with suppress(*_FAILURES):
         async with asyncio.timeout(timeout_s):
             await servers.close()
+
+
+def _is_wrong_type(command: _Command, reply: ResponseError) -> bool:
+    """Whether a read has found an entry that is no string: all other errors of one have a class of
+    their own."""
+    return command.arguments[0] == "GET" and type(reply) is ResponseError

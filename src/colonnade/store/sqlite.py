@@ -232,7 +232,7 @@ class SqliteStore:
     ) -> Any:
         if self._ended is not None:
             raise InvalidArgument("this store is closed; make a new one")
-        check_waiting(self._waiting, reserved, self._path)
+        check_waiting(self._waiting, reserved)
         self._start()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()

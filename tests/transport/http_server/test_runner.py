@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import LocalProtocolError, Refused
 from colonnade.protocol.http.security import HostPolicy
 from colonnade.transport.http_server import runner
 from colonnade.transport.http_server.app import HttpApp
@@ -24,6 +24,7 @@ from colonnade.transport.http_server.runner import (
     MAX_TTL,
     READY,
     STORE_CHECK_S,
+    STORE_KEY,
     HttpRunner,
     RunLimits,
     StoreCheck,
@@ -194,14 +195,18 @@ class CountingStore(SharedStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.reads = 0
+        self.writes = 0
+        self.is_full = False
         self.waits: asyncio.Event | None = None
 
-    async def get(self, principal: str, key: str) -> bytes | None:
-        self.reads += 1
-        if self.waits is not None:
-            await self.waits.wait()
-        return await super().get(principal, key)
+    async def put(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> None:
+        if key == STORE_KEY:
+            self.writes += 1
+            if self.waits is not None:
+                await self.waits.wait()
+            if self.is_full:
+                raise Refused("the store is full")
+        await super().put(principal, key, value, ttl_s)
 
 
 @live
@@ -229,25 +234,36 @@ async def test_a_server_without_its_store_is_not_ready_and_is_alive() -> None:
             assert await ready() == away
             now += STORE_CHECK_S
             assert await ready() == (200, b"ok")
-            assert store.reads == 3
-    assert [line for line in records.lines if "store" in line] == [
+            assert store.writes == 3
+    assert [line for line in records.lines if "store" in line and "keys" not in line] == [
         "WARNING not ready: the store does not respond (the store is away)",
         "WARNING the store responds again",
     ]
 
 
 @live
-async def test_probes_that_arrive_together_share_one_read_of_the_store() -> None:
+async def test_a_server_whose_store_refuses_writes_is_not_ready() -> None:
+    store = CountingStore()
+    service = FakeService()
+    service.shared_store = store
+    async with listening(HttpApp(service), port=0) as site, Caller(site.port) as caller:
+        store.is_full = True
+        answer = await caller.request("GET", path=READY)
+        assert (answer.status, answer.body) == (503, b"not ready: the store refuses writes")
+
+
+@live
+async def test_probes_that_arrive_together_share_one_write_to_the_store() -> None:
     store = CountingStore()
     store.waits = asyncio.Event()
     check = StoreCheck(store, timeout_s=60.0)
     given_up, *probes = [asyncio.create_task(check.responds()) for _ in range(4)]
-    await until(lambda: store.reads == 1)
+    await until(lambda: store.writes == 1)
     given_up.cancel()
     await asyncio.wait({given_up})
     store.waits.set()
     assert await asyncio.gather(*probes) == [True] * 3
-    assert store.reads == 1
+    assert store.writes == 1
 
 
 @live
@@ -262,12 +278,12 @@ async def test_a_store_that_takes_too_long_does_not_respond() -> None:
 
 
 @live
-async def test_a_read_of_the_store_ends_with_the_server() -> None:
+async def test_a_write_to_the_store_ends_with_the_server() -> None:
     store = CountingStore()
     store.waits = asyncio.Event()
     check = StoreCheck(store, timeout_s=60.0)
     probe = asyncio.create_task(check.responds())
-    await until(lambda: store.reads == 1)
+    await until(lambda: store.writes == 1)
     check.cancel()
     assert await probe
 

@@ -22,7 +22,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from email.utils import formatdate
 from typing import Any, ClassVar, Final
 
-from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
+from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError, Refused
 from colonnade.ports import SERVER_PRINCIPAL, Store
 from colonnade.protocol.http.security import (
     HostPolicy,
@@ -157,14 +157,16 @@ PROBES: Final = frozenset({HEALTH, READY})
 # long a check may take: less than the second after which Kubernetes gives up a probe by default.
 STORE_CHECK_S = 1.0
 STORE_TIMEOUT_S = 0.8
-# Never written; a read of it says that the store responds.
+# An entry that is written, and soon expires: a store may respond and refuse writes, as when it is
+# full.
 STORE_KEY: Final = "ready"
+STORE_KEY_TTL_S = 60.0
 
 
 class StoreCheck:
-    """Whether the shared store responds: one read, at most once a second. `clock` is monotonic.
+    """Whether the shared store accepts writes: one, at most once a second. `clock` is monotonic.
 
-    Probes that arrive meanwhile wait for the same read, and one that is given up does not end it.
+    Probes that arrive meanwhile wait for the same write, and one that is given up does not end it.
     """
 
     def __init__(
@@ -178,22 +180,23 @@ class StoreCheck:
         self._clock = clock
         self._timeout_s = timeout_s
         self._responds = True
+        self.problem = ""
         self._checked_at = float("-inf")
         self._task: asyncio.Task[None] | None = None
 
     async def responds(self) -> bool:
         """Whether it responded at most a second ago."""
         if self._task is None and self._clock() - self._checked_at >= STORE_CHECK_S:
-            self._task = asyncio.get_running_loop().create_task(self._read())
+            self._task = asyncio.get_running_loop().create_task(self._write())
         if self._task is not None:
             await asyncio.wait({self._task})
         return self._responds
 
-    async def _read(self) -> None:
+    async def _write(self) -> None:
         error: Exception | None = None
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._store.get(SERVER_PRINCIPAL, STORE_KEY)
+                await self._store.put(SERVER_PRINCIPAL, STORE_KEY, b"", STORE_KEY_TTL_S)
         except Exception as raised:  # also those that a store should not raise
             error = raised
         finally:
@@ -201,13 +204,15 @@ class StoreCheck:
         self._checked_at = self._clock()
         if error is not None and self._responds:
             why = str(error) or f"no response within {self._timeout_s:g} s"
-            log.warning("not ready: the store does not respond (%s)", why)
+            refuses = isinstance(error, Refused)
+            self.problem = "the store refuses writes" if refuses else "the store does not respond"
+            log.warning("not ready: %s (%s)", self.problem, why)
         elif error is None and not self._responds:
             log.warning("the store responds again")
         self._responds = error is None
 
     def cancel(self) -> None:
-        """End a read that is under way."""
+        """End a write that is under way."""
         if self._task is not None:
             self._task.cancel()
 
@@ -367,7 +372,7 @@ class HttpRunner:
         if not self.is_ready or self.app.draining:
             words = b"not ready"
         elif check is not None and not await check.responds():
-            words = b"not ready: the store does not respond"
+            words = f"not ready: {check.problem}".encode()
         status = 200 if words == b"ok" else 503
         await _send_text(send, status, words, closing=self.app.draining)
 

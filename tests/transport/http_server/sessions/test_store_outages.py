@@ -2,10 +2,15 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from colonnade.store.limits import store_full
 from colonnade.transport.http_server.legacy_sse import SSE_PATH
 from colonnade.transport.http_server.request import Limits
+from colonnade.transport.http_server.sessions.record import ANONYMOUS_SESSIONS, record_key
 from colonnade.transport.http_server.sessions.shared_registry import SharedSessionRegistry
 from http_client import Response, opening
 from http_service import ABLE
@@ -149,3 +154,42 @@ async def test_a_post_of_http_sse_waits_until_its_replica_listens_again() -> Non
         r.store.listens.set()
         assert (await posted).status == 202
         assert (await stream.message())["id"] == 0
+
+
+@live
+async def test_a_store_that_is_full_is_not_reported_as_too_many_sessions() -> None:
+    async with replica_apps() as r:
+        put = r.store.put
+
+        async def full(principal: str, key: str, value: bytes, ttl_s: float | None) -> None:
+            if key.startswith("session "):
+                raise store_full()
+            await put(principal, key, value, ttl_s)
+
+        r.store.put = full
+        refused = await r.caller.at(0).post(opening("2025-11-25"))
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        words = refused.json["error"]["message"]
+        assert words == "no session can be stored now; try again later"
+
+
+DAMAGES: list[Callable[[dict[str, Any]], Any]] = [
+    lambda record: None,
+    lambda record: record | {"link": record["link"] | {"revision": None}},
+    lambda record: record | {"link": record["link"] | {"capabilities": "none"}},
+    lambda record: record | {"subscriptions": 1},
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=["no record", "revision", "capabilities", "uris"])
+@live
+async def test_a_session_whose_record_is_damaged_is_not_found(
+    damage: Callable[[dict[str, Any]], Any],
+) -> None:
+    async with replica_apps() as r:
+        await r.caller.open("2025-11-25")
+        key = record_key(r.caller.session or "")
+        data = await r.store.get(ANONYMOUS_SESSIONS, key)
+        damaged = json.dumps(damage(json.loads(data or b""))).encode()
+        await r.store.put(ANONYMOUS_SESSIONS, key, damaged, 60.0)
+        assert (await r.caller.at(2).say("tools/call", {"name": "echo"})).status == 404

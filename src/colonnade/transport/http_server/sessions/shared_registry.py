@@ -17,7 +17,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from msgspec.structs import replace
 
-from colonnade.errors import ChannelError, LocalProtocolError, Refused
+from colonnade.errors import ChannelError, Fault, LocalProtocolError, Refused
 from colonnade.ports import Service, Store
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import Headers, HttpError
@@ -226,6 +226,12 @@ class SharedSessionRegistry(SessionRegistry):
             link = DuplexLink.restore(record.link, identity, accepts, principal)
         except LocalProtocolError:  # another release accepts its revision
             return None
+        except Fault as fault:
+            log.warning("the record of a session cannot be read: %s", fault)
+            return None
+        if link.peer is None:
+            log.warning("the record of a session cannot be read: it names no revision")
+            return None
         return SharedSession(id, link, self.shared, self, record, data)
 
     async def _create(self, id: str, link: DuplexLink) -> HttpSession:
@@ -243,6 +249,8 @@ class SharedSessionRegistry(SessionRegistry):
             raise _store_lost() from None
         except Refused as error:
             log.warning("a session cannot be stored: %s", error)
+            if error.reason == "store_full":
+                raise overload("no session can be stored now; try again later") from None
             raise overload("too many sessions; end one that is no longer needed") from None
         return SharedSession(id, link, self.shared, self, record, data)
 

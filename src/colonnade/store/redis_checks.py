@@ -1,0 +1,69 @@
+"""What an operator must know of a Redis server: it is full, it drops entries, its clock differs.
+
+Rules: an operator reads the address of the server in the log; callers, who may be remote, do not.
+Nothing here fails: a server that forbids a command is not checked.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+log: logging.Logger = logging.getLogger("colonnade.store")
+
+# Between two lines about a full server.
+LOG_FULL_S = 60.0
+# What replicas write into the store for each other (when a request may start, when a state expires)
+# are times of the day. Beyond half of the 60 s that they tolerate, the clocks are wrong.
+MAX_CLOCK_DIFFERENCE_S = 30.0
+CHECKS: Sequence[tuple[str, ...]] = (("INFO", "memory"), ("TIME",))
+
+
+class ServerChecks(Struct):
+    """The checks of one server. `clock` is the time of the day, `now` a monotonic clock."""
+
+    name: str
+    clock: Callable[[], float] = time.time
+    now: Callable[[], float] = time.monotonic
+    is_checked: bool = False
+    refused: int = 0
+    logged_at: float = float("-inf")
+
+    def check(self, replies: Sequence[Any]) -> None:
+        """Warn, once, of what the replies to `CHECKS` say."""
+        self.is_checked = True
+        memory, server_time = replies
+        facts = memory.decode() if isinstance(memory, bytes) else ""
+        policy = facts.partition("maxmemory_policy:")[2].partition("\r")[0]
+        if policy not in ("", "noeviction"):
+            log.warning(
+                "the store %s has the policy %s and may drop entries that are in use; set "
+                "maxmemory-policy to noeviction",
+                *(self.name, policy),
+            )
+        if isinstance(server_time, Exception):
+            return
+        difference_s = self.clock() - int(server_time[0])
+        if abs(difference_s) > MAX_CLOCK_DIFFERENCE_S:
+            log.warning(
+                "the clock of this machine is %.0f s %s that of the store %s; replicas whose "
+                "clocks differ by more than %g s refuse forms and requests of each other: "
+                "synchronize the clocks",
+                abs(difference_s),
+                "ahead of" if difference_s > 0 else "behind",
+                self.name,
+                2 * MAX_CLOCK_DIFFERENCE_S,
+            )
+
+    def note_full(self) -> None:
+        """The server has refused a write, since its memory is full: log that once a minute."""
+        self.refused += 1
+        now = self.now()
+        if now - self.logged_at >= LOG_FULL_S:
+            log.warning(
+                "the store %s is full and has refused %d writes; raise its maxmemory",
+                *(self.name, self.refused),
+            )
+            self.logged_at, self.refused = now, 0
