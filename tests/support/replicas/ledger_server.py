@@ -61,7 +61,7 @@ def make_server(store: str, folder: Path) -> Server:
 
     @server.tool
     async def consent(effect: str, ctx: Context) -> str:
-        await ctx.elicit("Shall it be done?", Consent)
+        await ctx.elicit(f"Shall it be done? {effect}", Consent)
         write_effect(folder, effect)
         await asyncio.sleep(STEP_S)
         return effect
