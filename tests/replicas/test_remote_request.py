@@ -462,7 +462,7 @@ def test_a_run_that_cannot_reach_its_caller_has_lost_it() -> None:
         begin = describe_request(context, "0" * 32, "key", 0.0, None)
         run = RemoteRun(begin, draw_replica_name(), context.exchange, a.replica, 0.0)
         replicas.store.leave()
-        with pytest.raises(CallerLost, match="away"):
+        with pytest.raises(CallerLost, match="cannot be reached"):
             await run.send("notification", b"{}")
         assert run.sent == 0
 
@@ -971,5 +971,38 @@ def test_a_replica_whose_clock_is_far_ahead_begins_nothing_and_says_so(
             error = msgspec.json.decode(response or b"")["error"]
             assert "clocks of the two replicas differ" in error["message"]
             assert error["data"] == {"effectUnknown": False}
+
+    run_replicas(body)
+
+
+def test_a_runner_whose_messages_nobody_receives_has_ended_within_a_second() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await remote_replicas(replicas, 2)
+        task = call(a, b, CallerContext(a.server, "hold"))
+        await replicas.settle()
+        for service in b.replica._services:  # as SIGKILL closes its connections; its lease stays
+            service.cancel()
+        await replicas.clock.advance(1.0)
+        assert task.done()
+        error = outcome(await task)
+        assert "has ended" in error["message"]
+        assert error["data"] == {"effectUnknown": True}
+
+    run_replicas(body)
+
+
+def test_a_runner_that_listens_again_has_not_ended() -> None:
+    async def body(replicas: ReplicaFixture) -> None:
+        a, b = await remote_replicas(replicas, 2)
+        task = call(a, b, CallerContext(a.server, "hold"))
+        await replicas.settle()
+        replicas.store.listens.clear()
+        replicas.store.cut_listeners()
+        await replicas.clock.advance(0.9)
+        replicas.store.listens.set()
+        await replicas.clock.advance(3.0)
+        assert not task.done()
+        task.cancel()
+        await asyncio.wait({task})
 
     run_replicas(body)

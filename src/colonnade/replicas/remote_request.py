@@ -78,7 +78,10 @@ START_WINDOW_S = 60.0
 TAKEN_S = 600.0
 # Requests that were begun within that window: what is in the store may be deleted by others.
 MAX_BEGUN = 65_536
+# A check takes at most so long. The next one follows sooner if there was a response, so that a
+# caller learns within a second that the runner was killed.
 CHECK_S = 1.0
+CHECK_EVERY_S = 0.5
 # Without a check for so long, the caller is dead or has given up.
 LOST_CALLER_S = 5.0
 # How long a caller waits beyond the deadline, at which the runner ends the request.
@@ -389,41 +392,47 @@ class RemoteRequests:
         """Check the runners of all requests once a second, as long as there are any."""
         loop = asyncio.get_running_loop()
         while self._waiting:
-            next_at = loop.time() + CHECK_S
+            began = loop.time()
             by_runner: dict[str, list[WaitingCall]] = {}
             for waiting in self._waiting.values():
                 if waiting.call.phase is RemotePhase.RUNNING:
                     by_runner.setdefault(waiting.call.runner, []).append(waiting)
-            await asyncio.gather(
+            responded = await asyncio.gather(
                 *(
                     self._check(runner, calls[first : first + MAX_CHECKED])
                     for runner, calls in by_runner.items()
                     for first in range(0, len(calls), MAX_CHECKED)
                 )
             )
+            pause_s = CHECK_EVERY_S if all(responded) else CHECK_S
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(next_at):
+                async with asyncio.timeout_at(began + pause_s):
                     await self._check_now.wait()
             self._check_now.clear()
 
-    async def _check(self, runner: str, calls: list[WaitingCall]) -> None:
+    async def _check(self, runner: str, calls: list[WaitingCall]) -> bool:
+        """Check some requests at one runner; whether it has responded."""
+        alive: bool | None = None
         requests = [CheckedRequest(one.call.id, one.call.delivered) for one in calls]
         try:
             body = encode_remote(RemoteCheck(REMOTE_VERSION, requests))
-            response = await self._replica.request(runner, CHECK, body, CHECK_S)
+            response = await self._replica.probe(runner, CHECK, body, CHECK_S)
             checked = self._decode(RemoteChecked, response)
-        except ColonnadeError:
+        except ColonnadeError as error:
             checked = None
+            alive = False if isinstance(error, ReplicaLost) and error.has_ended else None
         if checked is not None and len(checked.sent) == len(calls):
             for one, sent in zip(calls, checked.sent, strict=True):
                 one.end(one.call.on_check(sent))
-            return
-        try:
-            alive = await self._replica.is_alive(runner)
-        except ColonnadeError:
-            alive = True
+            return True
+        if alive is None:
+            try:
+                alive = await self._replica.is_alive(runner)
+            except ColonnadeError:
+                alive = True
         for one in calls:
             one.end(one.call.on_failed_check(alive))
+        return False
 
     # ------------------------------------------------------------ the runner
 

@@ -66,6 +66,9 @@ LONGEST_PAUSE_S = 2.0
 # The pauses before a message is sent again to a replica that cannot be reached, likewise.
 FIRST_RESEND_S = 0.05
 LONGEST_RESEND_S = 0.5
+# Between two messages that nobody receives, before their replica counts as ended: a replica that
+# has lost a connection listens again at once.
+UNHEARD_S = 0.3
 # How long cancelled handlers may clean up.
 CLEAN_UP_S = 1.0
 
@@ -165,11 +168,12 @@ async def follow_topic(
     on_message: Callable[[bytes], None],
     on_missed: Callable[[], None],
     tried: "asyncio.Future[None] | None" = None,
+    on_lost: Callable[[], None] | None = None,
 ) -> None:
     """Listen to a topic of the server's own until the store is closed, again after each failure.
 
-    `on_missed` is called when messages may have been missed and are received again; `tried` is set
-    when the first attempt is over.
+    `on_missed` is called when messages may have been missed and are received again, `on_lost` when
+    they are not received; `tried` is set when the first attempt is over.
     """
     pause_s, missed = 0.0, False
     try:
@@ -187,6 +191,8 @@ async def follow_topic(
                 return  # it was closed before
             except Exception as error:  # also those that a store should not raise
                 missed = True
+                if on_lost is not None:
+                    on_lost()
                 if not pause_s:
                     log.warning("listening to %r again, since %s", topic, error)
             _settle(tried)
@@ -273,7 +279,9 @@ class Replica:
         for topic in (_inbox_topic(self.name), self._broadcast_topic):
             tried.append(loop.create_future())
             receive = partial(self._receive, topic)
-            work = follow_topic(self.store, topic, receive, self._missed, tried[-1])
+            work = follow_topic(
+                self.store, topic, receive, self._missed, tried[-1], self._note_outage
+            )
             self._services.append(loop.create_task(work))
         await asyncio.wait(tried)
         tried.append(loop.create_future())
@@ -350,7 +358,8 @@ class Replica:
         try:
             alive = is_replica_name(replica) and await self.is_alive(replica)
         except ColonnadeError as error:
-            raise _lost(replica, STORE_AWAY, effect=False) from error
+            why = f"cannot be reached: {error}" if isinstance(error, Refused) else STORE_AWAY
+            raise _lost(replica, why, effect=False) from error
         if not alive:
             raise self._lapsed(replica, effect=False)
         if self._closed:
@@ -414,15 +423,38 @@ class Replica:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_RESEND_S)
 
+    async def probe(self, replica: str, kind: str, body: bytes, timeout_s: float) -> bytes:
+        """`request`, to see whether a replica lives.
+
+        `has_ended` of the error is also set if nobody receives two messages to it: its connections
+        are closed. Its lease may be valid for some seconds more, and nothing of it may be taken
+        over before.
+        """
+        try:
+            return await self.request(replica, kind, body, timeout_s)
+        except ReplicaLost as error:
+            if not error.is_unheard:
+                raise
+        await asyncio.sleep(UNHEARD_S)
+        try:
+            return await self.request(replica, kind, body, timeout_s)
+        except ReplicaLost as error:
+            error.has_ended = error.has_ended or (error.is_unheard and self._is_settled)
+            raise
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether every replica that lives has had the time to come back after an outage."""
+        return self._clock() - self._disturbed_at >= self.lease_s
+
     def _lapsed(self, replica: str, *, effect: bool) -> ReplicaLost:
         """The error for a replica without a lease.
 
         Right after an outage of the store, leases have lapsed whose replicas live: each is renewed
         within the time of one.
         """
-        has_ended = self._clock() - self._disturbed_at >= self.lease_s
         error = _lost(replica, "has ended: its lease has lapsed", effect=effect)
-        error.has_ended = has_ended or not is_replica_name(replica)
+        error.has_ended = self._is_settled or not is_replica_name(replica)
         return error
 
     async def _publish(
@@ -530,8 +562,11 @@ class Replica:
             why = message.body[:MAX_LOGGED].decode(errors="replace")
             future.set_exception(_lost(replica, why, effect=message.form == "failed"))
 
-    def _missed(self) -> None:
+    def _note_outage(self) -> None:
         self._disturbed_at = self._clock()
+
+    def _missed(self) -> None:
+        self._note_outage()
         for callback in self._on_missed:
             _guarded(callback)
 
@@ -585,7 +620,7 @@ class Replica:
                     if not failed:
                         log.warning("the lease of replica %s was not renewed: %s", self.name, error)
                     failed = True
-                    self._disturbed_at = self._clock()
+                    self._note_outage()
                 else:
                     self._lease_until = start + self.lease_s
                     had_lease, failed = True, False

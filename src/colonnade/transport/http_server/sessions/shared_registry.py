@@ -87,7 +87,7 @@ MAX_SWAPS = 16
 MAX_SENT_RECORD_BYTES = 32 * 1024
 # How often the log of a stream is read if its process sends no message, and that process is asked
 # whether it still has the stream.
-POLL_S = 1.0
+POLL_S = 0.5
 # A process that has not responded to so many of these requests in a row has ended: its lease would
 # tell that later than the 5 s within which a client is told.
 MAX_UNANSWERED = 3
@@ -393,9 +393,9 @@ class SharedSessionRegistry(SessionRegistry):
             return False
         try:
             body = session.message(stream, number=number)
-            response = await self.replica.request(replica, kind, body, CHECK_TIMEOUT_S)
-        except ChannelError:
-            return None
+            response = await self.replica.probe(replica, kind, body, CHECK_TIMEOUT_S)
+        except ReplicaLost as error:
+            return False if error.has_ended else None
         except Refused:
             raise overload("too many requests at once; try again later") from None
         if response == b"?":
