@@ -132,7 +132,7 @@ async def run(sdk: str, outages: int, seed: int) -> Counter[str]:
         path.mkdir()
         (path / LEDGER).touch()
         calls: list[tuple[str, FormClient]] = []
-        longest_s = 0.0
+        longest_s, done = 0.0, 0
         async with AsyncExitStack() as stack:
             processes = await stack.enter_async_context(
                 ReplicaProcesses(redis.url, path, program=PROGRAM)
@@ -151,6 +151,7 @@ async def run(sdk: str, outages: int, seed: int) -> Counter[str]:
                 calls += forms
                 began = time.monotonic()
                 problem = await one_outage(forms, redis, choose)
+                done += 1
                 longest_s = max(longest_s, time.monotonic() - began)
                 if problem:
                     problems[problem] += 1
@@ -171,7 +172,7 @@ async def run(sdk: str, outages: int, seed: int) -> Counter[str]:
         for crash in client.crashes:
             problems[f"the session ended: {crash[:160]}"] += 1
     print(
-        f"{sdk}, seed {seed}: {outage + 1} outages, {len(calls)} forms, "
+        f"{sdk}, seed {seed}: {done} outages, {len(calls)} forms, "
         f"{results} results, "
         f"{sum(problems.values())} problems; the longest outage with its calls took {longest_s:.1f} s"
     )
