@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
-from colonnade.signatures.coerce import MAX_ALTERNATIVES, coerce
+from colonnade.signatures.coerce import MAX_ALTERNATIVES, coerce, parse
 
 INTEGER: dict[str, Any] = {"type": "integer"}
 NUMBER: dict[str, Any] = {"type": "number"}
@@ -101,3 +102,9 @@ def test_without_scalars_only_json_in_strings_is_read() -> None:
     value = '{"a":"1","b":"[1.0]","c":"true"}'
     assert coerce(value, schema, scalars=False) == {"a": "1", "b": [1.0], "c": "true"}
     assert type(coerce(value, schema, scalars=False)["b"][0]) is float
+
+
+def test_json_that_is_too_deep_or_none_is_not_parsed() -> None:
+    assert parse(b"[" * 100 + b"]" * 100) is UNSET
+    assert parse(b"[1") is UNSET
+    assert parse(b"[[1]]") == [[1]]
