@@ -25,7 +25,7 @@ Rules: no imports from the rest of the package. Error codes are data, never clas
 to know of an error is a field; `str()` composes the message from the fields and is for people only.
 """
 
-from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar, cast
 
 # End of the message for a request that was sent and got no response.
 EFFECT_UNKNOWN = "whether it had an effect is unknown"
@@ -114,6 +114,20 @@ class InvalidArgumentType(LocalProtocolError, TypeError):
 
 class RemoteProtocolError(ProtocolError):
     """The peer violated the protocol."""
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def without_frames(error: E) -> E:
+    """The same exception, without the stack frames that it and its causes passed through.
+
+    A frame refers to all local variables, such as the request and its arguments. If the request
+    refers to the exception in turn, the circle stays in memory until the garbage collector runs,
+    and for ever if one of its objects is unknown to the collector (`gc=False`).
+    """
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
 
 
 class FastEnum:

@@ -353,6 +353,8 @@ class Client(BaseClient):
             if not (lost.not_sent or refused):  # D19
                 lost.effect_unknown = True
             raise
+        finally:
+            del error  # it refers to this frame, if it was raised here
 
     @property
     def _has_core_tasks(self) -> bool:

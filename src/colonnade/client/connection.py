@@ -329,7 +329,8 @@ class ManagedConnection:
                     on_members=on_members,
                 )
             except ColonnadeError as error:
-                await self._recover(method, conversation, error)
+                if not await self._recover(method, conversation, error):
+                    raise
             return await self.conversation.request(
                 method,
                 params,
@@ -347,17 +348,18 @@ class ManagedConnection:
 
     async def _recover(
         self, method: str, conversation: Conversation, error: ColonnadeError
-    ) -> None:
-        """Prepare a retry if that is safe; otherwise raise the error."""
+    ) -> bool:
+        """Prepare a retry after an error if that is safe; False if it is not."""
         if self._closed is not None or not self.transport.can_reconnect:
-            raise error
+            return False
         if not (may_repeat(method, error) or await self._was_replaced(conversation, error)):
-            raise error
+            return False
         log.info("%s: retrying %s: %s", self.transport.name, method, error)
         # With a status the server has said that the session has ended. Without one perhaps one of
         # several connections was closed before the request was sent, and the others go on.
         if not isinstance(error, ConnectionLost) or error.status is not None or self.ended:
             await self.reconnect(conversation)
+        return True
 
     async def _was_replaced(self, conversation: Conversation, error: ColonnadeError) -> bool:
         """Whether the server was replaced by one that does not support the negotiated revision.

@@ -28,6 +28,7 @@ from colonnade.errors import (
     InvalidArgument,
     LocalProtocolError,
     RemoteError,
+    without_frames,
 )
 from colonnade.ports import InputResponder, RequestContext
 from colonnade.protocol import types as t
@@ -123,7 +124,7 @@ class InputCallbacks:
         except Declined as no:
             request.fault = Fault(FaultKind.USER_REJECTED, str(no) or "the user declined")
         except Fault as fault:
-            request.fault = fault
+            request.fault = without_frames(fault)
         except Exception as error:
             self.log_failure(exchange.method.name, error)
             request.fault = Fault(FaultKind.INTERNAL, "a callback of the client failed")

@@ -25,6 +25,7 @@ from colonnade.errors import (
     Output,
     RemoteError,
     RemoteProtocolError,
+    without_frames,
 )
 from colonnade.gateway.bridge import InputBridge, required_of_session
 from colonnade.gateway.changes import GatewayChanges
@@ -119,15 +120,16 @@ class GatewayFront:
             except (CallerLost, asyncio.CancelledError, Fault):
                 raise
             except RemoteError as error:
+                without_frames(error)  # the origin of the result refers to it
                 required = required_of_session(error, exchange)
                 if required is None:
                     return self._pass_error(request, error)
                 result = required
             except ColonnadeError as error:
-                return self._report_failure(request, error)
+                return self._report_failure(request, without_frames(error))
             return await self._settle(request, result)
         except Fault as fault:
-            request.fault = fault
+            request.fault = without_frames(fault)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -196,6 +198,7 @@ class GatewayFront:
 
     def _internal_error(self, request: RequestContext, error: BaseException) -> Fault:
         message = self._error_reporter.report(request.exchange.method.name, error, request)
+        without_frames(error)  # it may be the outcome of a held call
         return Fault(FaultKind.INTERNAL, message)
 
     # ------------------------------------------------------------ lists and calls

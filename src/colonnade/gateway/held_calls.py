@@ -33,6 +33,7 @@ from colonnade.errors import (
     LocalProtocolError,
     Refused,
     RemoteError,
+    without_frames,
 )
 from colonnade.gateway.input_requests import MAX_ROUNDS
 from colonnade.ports import InputRelay, RequestContext, Seal, Session, Store
@@ -193,6 +194,7 @@ class HeldRequest(RequestFields):
         self._callers = request.callers
         self._network = request.network
         self._debug = request.debug
+        # The call of this request, until it has its outcome: the two refer to each other.
         self.call: HeldCall | None = None
 
     @property
@@ -232,17 +234,17 @@ class HeldRequest(RequestFields):
 
     def post(self, frame: bytes) -> bool:
         """Send a notification, if a request waits; progress is kept for the next one."""
-        assert self.call is not None
-        return self.call.post(frame)
+        return self.call is None or self.call.post(frame)
 
     async def send(self, frame: bytes) -> None:
         """Send a notification to the request that waits."""
-        assert self.call is not None
-        await self.call.send(frame)
+        if self.call is not None:
+            await self.call.send(frame)
 
     async def ask(self, input_request: InputRequest) -> Raw:
         """Wait until a request of the client brings the response."""
-        assert self.call is not None
+        if self.call is None:
+            raise CallerLost("the call that was asked has ended")
         return await self.call.ask(input_request)
 
     async def hang_up(self) -> None:
@@ -354,8 +356,6 @@ class HeldCall:
     async def ask(self, request: InputRequest) -> Raw:
         """Ask the client in its next result, and wait for the response."""
         pending = PendingInput(InputRequest(request.params), len(encode(request.as_input())))
-        if self.outcome is not None:
-            raise CallerLost("the call that was asked has ended")
         if not self._has_room(pending):
             pending.cancel()
             return await pending.response
@@ -449,11 +449,14 @@ class HeldCall:
                 _ = outcome.content  # it is kept for other replicas, so it must be valid
         except asyncio.CancelledError:
             outcome = interrupted()
-        except Exception as error:
+        except ColonnadeError as error:
+            outcome = without_frames(error)
+        except Exception as error:  # its frames are for the log
             outcome = error
         if self.is_held:
             await self._calls.keep(self, outcome)
         self.request.exchange.settled = True
+        self.request.call = None
         self.outcome = outcome
         for pending in self._pending.values():
             pending.move()  # it may belong to another call of the same caller

@@ -415,5 +415,6 @@ class GatewayTaskFeed:
         self._reserved = 0
         if self._sender is not None:
             self._sender.cancel()
+            self._sender = None  # once cancelled, it refers to this feed
         self._on_close(self, [one.close() for one in self._updates])
         self._updates = []

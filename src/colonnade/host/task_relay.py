@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from colonnade.client.tasks.task import HELD_S, ClientTask
 from colonnade.errors import Fault, FaultKind, RemoteError, RemoteProtocolError
 from colonnade.host.servers.generation import Generation, HostedServer
-from colonnade.host.servers.session import OnTask
 from colonnade.host.servers.supervisor import BeforeSend
 from colonnade.ports import RequestContext, TaskRelay
 from colonnade.protocol import types as t
@@ -99,12 +98,12 @@ class RelayedCall:
         if self.wants_task:
             check_task_support(exchange, task_support(tool, server))  # R0506
         self.task: ClientTask | None = None
-        self.on_task: OnTask = self._on_task
 
-    async def _on_task(self, _: str, task: ClientTask) -> bool:
+    async def on_task(self, _: str, task: ClientTask) -> bool:
+        """Note the task that the call has become; False for one that is awaited here."""
         state = task.state
         if state is None or state.generation is not self._tasks.generation:
-            return False  # it is awaited
+            return False
         if len(state.task_id) > MAX_ID_CHARACTERS:
             message = f"the id of a task has more than {MAX_ID_CHARACTERS} characters"
             raise RemoteProtocolError(message).with_server(self._server.key)

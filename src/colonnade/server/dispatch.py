@@ -21,6 +21,7 @@ from colonnade.errors import (
     LocalProtocolError,
     Refused,
     ToolError,
+    without_frames,
 )
 from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
@@ -164,7 +165,7 @@ class Dispatch:
                 return exchange.settle(result)  # structured content may be any value there
             return exchange.settle(result, self._wraps(request, result))
         except Fault as fault:
-            request.fault = fault
+            request.fault = without_frames(fault)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():

@@ -359,6 +359,7 @@ class Duplex:
             self.cancel_request(id)
             if response.done() and not response.cancelled():
                 response.exception()  # the caller may have been cancelled meanwhile
+            del response  # it refers to the exception, which refers to this frame
             raise
         self._progress_callbacks.pop(id, None)
         return result

@@ -452,6 +452,7 @@ class ServerSupervisor:
             raise
         finally:
             self._release(call, error)
+            error = None  # it refers to this frame
             await call.end()
 
     async def request(
@@ -498,6 +499,7 @@ class ServerSupervisor:
             finally:
                 if call is not None:
                     self._release(call, error)
+                    error = None  # it refers to this frame
                     if call.has_callbacks:
                         await call.end()
             is_again = True
@@ -603,6 +605,7 @@ class ServerSupervisor:
             raise
         finally:
             self._release(call, error)
+            error = None  # it refers to this frame
             await call.end()
 
     def _release(self, call: SessionCall, error: BaseException | None) -> None:

@@ -384,7 +384,10 @@ class HttpConversation:
                 self._finish_request(call)
         outcome = call.outcome
         if isinstance(outcome, ColonnadeError):
-            raise outcome
+            try:
+                raise outcome
+            finally:  # the exception refers to this frame
+                del outcome, call
         assert outcome is not None
         return outcome
 
@@ -463,6 +466,7 @@ class HttpConversation:
     def _request_done(
         self, call: PendingRequest, future: asyncio.Future[Raw], task: "asyncio.Task[Raw]"
     ) -> None:
+        call.task = None  # once cancelled, it refers to the call
         self._finish_request(call)  # which was not done if it was cancelled before it began
         error = call.outcome if task.cancelled() else task.exception()
         if future.done():

@@ -628,7 +628,10 @@ class HttpApp:
         else:
             await request.end_stream(encode_event(data))
         if cancelled is not None:
-            raise cancelled
+            try:
+                raise cancelled
+            finally:
+                del cancelled  # it refers to this frame
 
     async def _post_other(
         self,

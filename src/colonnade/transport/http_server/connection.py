@@ -193,6 +193,7 @@ class ServerConnection(ConnectionWriter):
         self._known = None
         if self._cycle is not None:
             self._cycle.disconnect()
+            self._cycle = None  # it refers to this connection, too
 
     def data_received(self, data: bytes) -> None:
         """Read headers, a body, or what comes after the last request."""
