@@ -21,7 +21,7 @@ PACKAGE = "colonnade"
 # Lowest first. A unit is a file or a folder directly in the package; units in one row do not
 # know each other.
 ROWS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "text"}),
+    frozenset({"errors", "log_rate", "text"}),
     frozenset({"protocol"}),
     frozenset({"ports", "signatures"}),
     frozenset({"replicas"}),
