@@ -458,6 +458,8 @@ class HttpApp:
             self._in_authentication.discard(request)
         if request.abort_reason:  # also if the guard or the verifier has caught the cancellation
             raise overload(request.abort_reason)
+        if request.connection is not None:
+            request.connection.belongs_to(request.principal)
         if (
             self._load.get(request.principal, 0)
             >= self.limits.max_concurrent_requests_per_principal

@@ -15,6 +15,7 @@ from enum import Enum
 from http import HTTPStatus
 from typing import Any, Final
 
+from colonnade.log_rate import LogRate
 from colonnade.transport.http_server.request import (
     CLIENT_DISCONNECTED,
     CLOSE_HEADER,
@@ -25,6 +26,7 @@ from colonnade.transport.http_server.request import (
     Receive,
     Send,
 )
+from colonnade.transport.http_server.unread_responses import UnreadResponses
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
 
@@ -72,8 +74,12 @@ RESPONDING: Final[dict[Responding, frozenset[Responding]]] = {
 class ServerState:
     """What all connections of one server share: the application, and what runs."""
 
-    def __init__(self, app: App, lifespan_state: dict[str, Any]) -> None:
+    def __init__(
+        self, app: App, lifespan_state: dict[str, Any], unread: UnreadResponses | None = None
+    ) -> None:
         self.app = app
+        self.unread: UnreadResponses = unread or UnreadResponses()
+        self.cut_rate: LogRate = LogRate()
         # Each request has a copy of it, as ASGI requires.
         self.lifespan_state = lifespan_state
         # Whether each response is the last on its connection, and says so.
@@ -118,6 +124,7 @@ class ConnectionWriter(asyncio.Protocol):
         "_writable",
         "loop",
         "lost",
+        "principal",
         "quiet_since",
         "read_paused",
         "state",
@@ -130,6 +137,8 @@ class ConnectionWriter(asyncio.Protocol):
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.transport: asyncio.Transport
         self.lost: bool = False
+        # Who is sent the response, if the application authenticates clients.
+        self.principal: str = ""
         # Since when headers, or a next request, are awaited; 0 if they are not.
         self.quiet_since: float = 0.0
         self.read_paused: bool = False
@@ -148,10 +157,13 @@ class ConnectionWriter(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client does not read as fast as is written."""
         self.write_paused = True
+        self.state.unread.add(self)
 
     def resume_writing(self) -> None:
         """The client has read, or has disconnected."""
-        self.write_paused = False
+        if self.write_paused:
+            self.write_paused = False
+            self.state.unread.discard(self)
         if self._writable is not None:
             self._writable.set()
             self._writable = None
@@ -189,6 +201,15 @@ class ConnectionWriter(asyncio.Protocol):
         """Close the connection, after what was written."""
         self.flush()
         self.transport.close()
+
+    def cut(self) -> None:
+        """Close the connection at once: its client reads too slowly."""
+        more = self.state.cut_rate.admit()
+        if more is not None:
+            words = "%r was closed: unread responses exceed max_unread_bytes%s"
+            log.warning(words, self, more)
+        # Later: the transport may be about to write.
+        self.loop.call_soon(self.transport.abort)
 
     def refuse(self, status: int) -> None:
         """Respond without a request, and close the connection."""
@@ -479,6 +500,10 @@ class RequestCycle:
         return True
 
     # ------------------------------------------------------------ the client
+
+    def belongs_to(self, principal: str) -> None:
+        """Whose response this is: so much of one principal may be unread."""
+        self._connection.principal = principal
 
     @property
     def lost(self) -> bool:

@@ -32,6 +32,7 @@ from colonnade.transport.http_server.request import (
     Pairs,
     check_numbers,
 )
+from colonnade.transport.http_server.unread_responses import MAX_BYTES, MAX_BYTES_PER_PRINCIPAL
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
 
@@ -69,6 +70,10 @@ class RunLimits(Struct, frozen=True, kw_only=True):
     keep_alive_timeout_s: float = 60.0
     # A connection whose client reads nothing of its response for so long is closed.
     write_stall_timeout_s: float = 30.0
+    # Of responses that clients have not read, and of those of one principal: in excess of that,
+    # the connections with the most are closed. A response on its own may be larger.
+    max_unread_bytes: int = MAX_BYTES
+    max_unread_bytes_per_principal: int = MAX_BYTES_PER_PRINCIPAL
     # 20,000 streams and as many callers as a machine can serve.
     max_connections: int = 30_000
     # At shutdown, for so long requests are still accepted while /ready responds with 503: load
@@ -132,6 +137,7 @@ class ServerConnection(ConnectionWriter):
         "_misses",
         "_parser",
         "_piece_bytes",
+        "_postponed",
         "_received_bytes",
         "_unread",
         "_url",
@@ -164,6 +170,8 @@ class ServerConnection(ConnectionWriter):
         # began otherwise.
         self._known: KnownHead | None = None
         self._misses = 0
+        # The next request, if the client has not read the last response.
+        self._postponed = b""
         # Since when the client has not read, and how much.
         self._unread = (0.0, 0)
 
@@ -191,9 +199,18 @@ class ServerConnection(ConnectionWriter):
         self.reading = STOPPED
         del self._parser  # which refers to this connection, as this one to it
         self._known = None
+        self._postponed = b""
         if self._cycle is not None:
             self._cycle.disconnect()
             self._cycle = None  # it refers to this connection, too
+
+    def resume_writing(self) -> None:
+        """The client has read: its next request may be served."""
+        super().resume_writing()
+        if self._postponed and not self.lost:
+            data, self._postponed = self._postponed, b""
+            self.transport.resume_reading()
+            self.data_received(data)
 
     def data_received(self, data: bytes) -> None:
         """Read headers, a body, or what comes after the last request."""
@@ -201,6 +218,12 @@ class ServerConnection(ConnectionWriter):
             return
         cycle = self._cycle
         again = self.reading is RECEIVED and cycle is not None and cycle.responding is SENT
+        if again and self.write_paused:
+            # No connection has more than one response that waits for its client.
+            if not self._postponed:
+                self.transport.pause_reading()
+            self._postponed += data
+            return
         if again and self._known is not None and self._serve_known(self._known, data):
             return
         self._piece_bytes = len(data)

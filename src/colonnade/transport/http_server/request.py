@@ -160,6 +160,10 @@ class DirectConnection(Protocol):
         """The body, if all of it has arrived; None if it must be awaited."""
         ...
 
+    def belongs_to(self, principal: str) -> None:
+        """Whose response this is; empty for an anonymous client."""
+        ...
+
     def respond(self, send: Send, status: int, body: bytes, more: Pairs | None) -> bool:
         """Write a whole response, of JSON if it has a body; False if it must go through `send`."""
         ...

@@ -38,6 +38,7 @@ from colonnade.transport.http_server.connection import DEFAULT_LIMITS, RunLimits
 from colonnade.transport.http_server.lifespan import LifespanRunner
 from colonnade.transport.http_server.request import App, Scope, Send
 from colonnade.transport.http_server.settings import tls_context
+from colonnade.transport.http_server.unread_responses import UnreadResponses
 from colonnade.transport.signals import Signals, close
 
 MAX_PORT = 65535
@@ -271,7 +272,9 @@ class HttpRunner:
         self._origins = name_list("origins", origins)
         app.on_other_path = self._serve_other_path
         self._span = LifespanRunner(app)
-        self._state = ServerState(app, self._span.state)
+        limits = run_limits
+        unread = UnreadResponses(limits.max_unread_bytes, limits.max_unread_bytes_per_principal)
+        self._state = ServerState(app, self._span.state, unread)
         store = app.service.shared_store
         self._store_check = None if store is None else StoreCheck(store)
         self._connections: set[ServerConnection] = set()

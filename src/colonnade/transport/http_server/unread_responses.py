@@ -1,0 +1,100 @@
+"""Responses that clients have not read, and whose connection is closed if there are too many.
+
+A response is handed to the transport of its connection, which keeps what the client does not read.
+250 clients that call for 4 MiB each and read nothing would have 1 GiB of the memory until the
+write timeout. So a connection counts here from the moment when its client falls behind
+(`pause_writing`: 64 KiB wait) until the client has caught up.
+
+Rules: clients that keep up cost nothing here. A response that is the only unread one of its
+principal is never cut, however large it is: everybody may read slowly, but nobody many at a time.
+"""
+
+import asyncio
+from typing import Final, Protocol
+
+# As much as incomplete bodies of requests may have, and a quarter of that for one principal.
+MAX_BYTES: Final = 256 * 1024 * 1024
+MAX_BYTES_PER_PRINCIPAL: Final = 64 * 1024 * 1024
+
+
+class UnreadConnection(Protocol):
+    """A connection whose client has fallen behind."""
+
+    principal: str
+    transport: asyncio.Transport
+
+    def cut(self) -> None:
+        """Close it at once, without what is unread."""
+        ...
+
+
+class UnreadResponses:
+    """The connections of a server whose clients have fallen behind, and how much is unread.
+
+    Anonymous callers are the principal "", for which only the total applies: they are many.
+    """
+
+    def __init__(
+        self, total: int = MAX_BYTES, per_principal: int = MAX_BYTES_PER_PRINCIPAL
+    ) -> None:
+        self.total = total
+        self.per_principal = per_principal
+        self.used: int = 0
+        self._by_principal: dict[str, int] = {}
+        # By connection, the oldest first: its principal and how much was unread at the last look.
+        self._connections: dict[UnreadConnection, tuple[str, int]] = {}
+
+    def add(self, connection: UnreadConnection) -> None:
+        """A client has fallen behind. If that is too much, connections are cut: those of this
+        principal, or of the one with the most unread bytes, the largest first."""
+        self.discard(connection)
+        principal = connection.principal
+        self._count(connection, principal, connection.transport.get_write_buffer_size())
+        if self.used <= self.total and not self._has_too_much(principal):
+            return
+        self._look_again()
+        while self._has_too_much(principal) and len(self._of(principal)) > 1:
+            self._cut_largest(principal)
+        while self.used > self.total and len(self._connections) > 1:
+            self._cut_largest(max(self._by_principal, key=self._by_principal.__getitem__))
+
+    def discard(self, connection: UnreadConnection) -> None:
+        """The client has caught up, or is gone."""
+        principal, size = self._connections.pop(connection, ("", 0))
+        self._change(principal, -size)
+
+    def _count(self, connection: UnreadConnection, principal: str, size: int) -> None:
+        self._connections[connection] = principal, size
+        self._change(principal, size)
+
+    def _change(self, principal: str, size: int) -> None:
+        self.used += size
+        own = self._by_principal.get(principal, 0) + size
+        if own:
+            self._by_principal[principal] = own
+        else:
+            self._by_principal.pop(principal, None)
+
+    def _has_too_much(self, principal: str) -> bool:
+        return bool(principal) and self._by_principal.get(principal, 0) > self.per_principal
+
+    def _of(self, principal: str) -> dict[UnreadConnection, int]:
+        """The connections of a principal, and how much is unread on each."""
+        return {
+            connection: size
+            for connection, (owner, size) in self._connections.items()
+            if owner == principal
+        }
+
+    def _look_again(self) -> None:
+        """Count what is unread now: clients that fell behind may have read since."""
+        for connection, (principal, size) in list(self._connections.items()):
+            self._change(principal, -size)
+            self._count(connection, principal, connection.transport.get_write_buffer_size())
+
+    def _cut_largest(self, principal: str) -> None:
+        """Cut the connection of a principal with the most unread bytes."""
+        sizes = self._of(principal)
+        largest = max(sizes, key=sizes.__getitem__)
+        self.discard(largest)
+        largest.cut()
