@@ -108,3 +108,34 @@ async def test_chunks_in_http_1_0_are_refused() -> None:
         async with Caller(s.site.port) as caller:
             plain = head(s.site.port, f"Content-Length: {len(BODY)}", version="1.0")
             assert (await sent(await caller.wire(), plain + BODY)).text == "heard"
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        (("Transfer-Encoding: chunked",), 200),
+        (("Transfer-Encoding: Chunked",), 200),
+        (("Transfer-Encoding: gzip, chunked",), 501),
+        (("Transfer-Encoding: gzip", "Transfer-Encoding: chunked"), 501),
+        (("Transfer-Encoding: x-own;a=1, chunked",), 501),
+        (("Transfer-Encoding: gzip",), 400),
+        (("Transfer-Encoding: chunked, gzip",), 400),
+        (("Transfer-Encoding: chunked, chunked",), 400),
+        (("Transfer-Encoding: chunked", "Transfer-Encoding: chunked"), 400),
+    ],
+)
+def test_a_body_with_another_transfer_coding_than_chunked_is_refused(
+    lines: tuple[str, ...], status: int
+) -> None:
+    @live
+    async def exercise() -> None:
+        async with served_app() as s:
+            wire = await s.caller.wire()
+            response = await sent(wire, head(s.site.port, *lines), chunked(BODY))
+            assert response.status == status
+            if status != 200:
+                assert s.service.running == 0
+                assert response.headers["connection"] == "close"
+                await wire.closed()
+
+    exercise()

@@ -56,6 +56,7 @@ LENGTH_DIGITS = 12
 BAD_REQUEST: Final = 400
 REQUEST_TIMEOUT: Final = 408
 HEADERS_TOO_LARGE: Final = 431
+NOT_IMPLEMENTED: Final = 501
 
 
 class RunLimits(Struct, frozen=True, kw_only=True):
@@ -278,6 +279,8 @@ class ServerConnection(ConnectionWriter):
         ):
             raise _Refused(HEADERS_TOO_LARGE)
         version = parser.get_http_version()
+        if refusal := _refusal_of_coding(headers):
+            raise _Refused(refusal)
         if version != "1.1" and (version != "1.0" or _is_framed_twice(headers)):
             raise _Refused
         if url[:1] != b"/" and _names_another_host(url, headers):
@@ -500,6 +503,23 @@ def _is_framed_twice(headers: Pairs) -> bool:
     """Whether a request has chunks in a version that has none: a proxy that does not know them
     takes the rest for a second request (RFC 9112, 6.1)."""
     return b"transfer-encoding" in dict(headers)
+
+
+def _refusal_of_coding(headers: Pairs) -> int:
+    """The status for a body that has another transfer coding than `chunked`, which would be taken
+    as it is; 0 for all others (RFC 9112, 6.1 and 6.3)."""
+    codings = b""
+    for name, value in headers:
+        if name == b"transfer-encoding":
+            codings += value + b","
+    if not codings:
+        return 0
+    names = [coding.strip().lower() for coding in codings.split(b",") if coding.strip()]
+    if names == [b"chunked"]:
+        return 0
+    if names[-1:] != [b"chunked"] or b"chunked" in names[:-1]:
+        return BAD_REQUEST  # where the body ends is not known
+    return NOT_IMPLEMENTED
 
 
 # ---------------------------------------------------------------- heads that come again
