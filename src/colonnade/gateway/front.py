@@ -176,6 +176,9 @@ class GatewayFront:
     def _report_failure(self, request: RequestContext, error: ColonnadeError) -> bytes | None:
         """The response for an error of the gateway itself: the server cannot be reached, did not
         respond, or a middleware refuses. A model can read the result of a tool."""
+        origin = request.exchange.origin
+        if isinstance(error, RemoteProtocolError) and not error.server and origin is not None:
+            error.with_server(origin.server)  # found when something looked at what it had sent
         self._log_failure(request, error)
         # What a server has printed and where a rule is written are for the operator, who is the
         # only caller on stdio.

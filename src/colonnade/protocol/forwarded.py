@@ -114,9 +114,14 @@ class RelayedToolResult(RawToolResult, kw_only=True):
 
     @property
     def structured_content(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The structured content; UNSET without one."""
+        """The structured content; UNSET without one. Raises `RemoteProtocolError` if it has a
+        number that Python cannot hold."""
         value = self.written_content
-        return msgspec.json.decode(value) if isinstance(value, Raw) else value
+        try:
+            return msgspec.json.decode(value) if isinstance(value, Raw) else value
+        except DECODE_ERRORS as error:
+            words = "the structured content of the result of a tool cannot be read"
+            raise RemoteProtocolError(f"{words}: {error}") from None
 
     @property
     def written_content(self) -> Any:
