@@ -8,6 +8,7 @@ cannot hold, raises `LocalProtocolError` and is never sent as something else.
 """
 
 import re
+from collections.abc import Callable
 from math import isfinite
 from typing import Any, TypeAlias, cast
 
@@ -32,6 +33,7 @@ from colonnade.protocol.jsonrpc import (
     RequestId,
     SplitParams,
     encode,
+    encode_large,
     encode_result,
     is_plainly_valid,
     line,
@@ -59,6 +61,8 @@ _NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 # while nothing changes.
 MAX_KEPT = 32
 
+# From this size on a text, an image or a blob is encoded in a way that survives a lack of memory.
+HUGE = 1024 * 1024
 # Above this size a message is not searched or copied, if that can be avoided.
 LARGE = 16 * 1024
 _WRITTEN = (Raw, msgspec.UnsetType)
@@ -145,7 +149,7 @@ class Encoder:
         if kind.is_list_page and origin is None:
             return self._list_bytes(kind, obj)
         prefix, downgraded = self._prepare(kind, obj, origin, wrap)
-        return _with_prefix(prefix, encode_finite(downgraded))
+        return _with_prefix(prefix, encode_finite(downgraded, _writer_of(downgraded)))
 
     def response(
         self,
@@ -164,11 +168,12 @@ class Encoder:
             if _is_large(obj):
                 _, downgraded = self._prepare(kind, obj, origin, wrap, whole=True)
                 downgraded = _encode_text_once(cast("t.CallToolResult", downgraded))
-                return line(encode_finite(ToolResultMessage(Raw(raw_id), downgraded)))
+                message = ToolResultMessage(Raw(raw_id), downgraded)
+                return line(encode_finite(message, _writer_of(downgraded)))
         elif kind.is_list_page and origin is None:
             return encode_result(raw_id, self._list_bytes(kind, obj))
         prefix, downgraded = self._prepare(kind, obj, origin, wrap)
-        body = encode_finite(downgraded)
+        body = encode_finite(downgraded, _writer_of(downgraded))
         if prefix is not None and len(body) > 2:
             return line(prefix.message % (raw_id, body[1:]))
         return encode_result(raw_id, _with_prefix(prefix, body))
@@ -183,7 +188,12 @@ class Encoder:
             return None
         plain = self._plain_blocks
         for block in result.content:
-            if not plain[type(block)] or (type(block) is TextContent and len(block.text) > LARGE):
+            if not plain[type(block)]:
+                return None
+            if type(block) is TextContent:
+                if len(block.text) > LARGE:
+                    return None
+            elif _size_of(block) > HUGE:
                 return None
         value = result.structured_content
         if type(value) is Raw and len(value) > LARGE:
@@ -376,13 +386,15 @@ def _with_cache_hints(result: "t.CacheableResult") -> "t.CacheableResult":
 # ---------------------------------------------------------------- NaN and infinity
 
 
-def encode_finite(obj: object) -> bytes:
+def encode_finite(obj: object, write: Callable[[object], bytes] = _encode) -> bytes:
     """Encode a value as JSON. Raises `LocalProtocolError`, for NaN and infinity too.
 
     The encoder writes those as null, so only a body with a null is searched for them.
     """
     try:
-        body = _encode(obj)
+        body = write(obj)
+    except MemoryError:
+        raise
     except Exception:
         return encode(obj)  # raises with a message
     if len(body) > LARGE and type(obj) is ToolResultMessage:
@@ -400,6 +412,25 @@ class ToolResultMessage(Struct, frozen=True, gc=False):
     id: Raw
     result: CallToolResult
     jsonrpc: str = "2.0"
+
+
+def _writer_of(result: Any) -> Callable[[object], bytes]:
+    """What encodes a result: `encode_large` if it has a huge text, image or blob."""
+    parts = getattr(result, "content", None) or getattr(result, "contents", None)
+    if isinstance(parts, list) and any(_size_of(one) > HUGE for one in cast("list[Any]", parts)):
+        return encode_large
+    data = getattr(result, "structured_content", None)
+    return encode_large if type(data) is Raw and len(data) > HUGE else _encode
+
+
+def _size_of(part: Any) -> int:
+    """The size of a content block, or of the contents of a resource."""
+    part = getattr(part, "resource", part)
+    for name in ("text", "data", "blob"):
+        value = getattr(part, name, None)
+        if isinstance(value, str | Raw):
+            return len(value)
+    return 0
 
 
 def _with_prefix(prefix: ResultPrefix | None, body: bytes) -> bytes:
@@ -434,7 +465,7 @@ def _encode_text_once(result: CallToolResult) -> CallToolResult:
         return result
     if block.annotations is not None or block.meta is not None:
         return result
-    raw = Raw(encode(value))
+    raw = Raw(encode_large(value) if len(value) > HUGE else encode(value))
     content: Any = [EncodedText(raw)]
     return replace(result, content=content, structured_content={WRAPPED: raw} if wrapped else raw)
 
