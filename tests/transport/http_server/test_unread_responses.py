@@ -194,6 +194,26 @@ async def test_clients_that_read_nothing_take_no_more_memory_than_the_limit() ->
 
 
 @live
+async def test_requests_that_arrive_together_wait_until_cut_connections_are_closed() -> None:
+    async with large_server() as served:
+        wires = [await served.connect() for _ in range(12)]
+        highest = 0
+
+        async def look() -> None:
+            nonlocal highest
+            while True:
+                highest = max(highest, served.unread)
+                await asyncio.sleep(0)
+
+        looking = asyncio.create_task(look())
+        await asyncio.gather(*(served.ask(wire, LARGE) for wire in wires))
+        await until(lambda: len(served.ran) == len(wires))
+        looking.cancel()
+        # One response more than fits, for each that was written in the same iteration.
+        assert highest < 40 * MIB + 3 * 2 * LARGE
+
+
+@live
 async def test_a_client_that_reads_slowly_gets_its_response_while_another_floods() -> None:
     async with large_server(verify=by_header, per_principal=20 * MIB) as served:
         slow = await served.connect()

@@ -153,6 +153,7 @@ class ConnectionWriter(asyncio.Protocol):
         self.lost = True
         self._held = None
         self.resume_writing()
+        self.state.unread.lost(self)
 
     def pause_writing(self) -> None:
         """The client does not read as fast as is written."""
@@ -276,6 +277,8 @@ class RequestCycle:
         scope, self.scope = self.scope, None
         assert scope is not None
         try:
+            if self._connection.state.unread.closing:
+                await self._connection.state.unread.closed()
             await app(scope, self.receive, self.send)
             if self.responding is not SENT and self.responding is not DROPPED:
                 log.error("the application returned before its response was complete")

@@ -15,6 +15,8 @@ from typing import Final, Protocol
 # As much as incomplete bodies of requests may have, and a quarter of that for one principal.
 MAX_BYTES: Final = 256 * 1024 * 1024
 MAX_BYTES_PER_PRINCIPAL: Final = 64 * 1024 * 1024
+# Iterations of the loop in which a connection that is cut gives its memory back.
+CLOSING_TURNS: Final = 8
 
 
 class UnreadConnection(Protocol):
@@ -40,6 +42,9 @@ class UnreadResponses:
         self.total = total
         self.per_principal = per_principal
         self.used: int = 0
+        # Connections that were cut, until they have given their memory back.
+        self.closing: set[UnreadConnection] = set()
+        self._turn = asyncio.Lock()
         self._by_principal: dict[str, int] = {}
         # By connection, the oldest first: its principal and how much was unread at the last look.
         self._connections: dict[UnreadConnection, tuple[str, int]] = {}
@@ -59,9 +64,23 @@ class UnreadResponses:
             self._cut_largest(max(self._by_principal, key=self._by_principal.__getitem__))
 
     def discard(self, connection: UnreadConnection) -> None:
-        """The client has caught up, or is gone."""
+        """The client has caught up."""
         principal, size = self._connections.pop(connection, ("", 0))
         self._change(principal, -size)
+
+    def lost(self, connection: UnreadConnection) -> None:
+        """The connection has ended."""
+        self.discard(connection)
+        self.closing.discard(connection)
+
+    async def closed(self) -> None:
+        """Wait until the connections that were cut have given their memory back, one request after
+        the other: hundreds may be served in one iteration of the loop."""
+        async with self._turn:
+            for _ in range(CLOSING_TURNS):
+                if not self.closing:
+                    return
+                await asyncio.sleep(0)
 
     def _count(self, connection: UnreadConnection, principal: str, size: int) -> None:
         self._connections[connection] = principal, size
@@ -97,4 +116,5 @@ class UnreadResponses:
         sizes = self._of(principal)
         largest = max(sizes, key=sizes.__getitem__)
         self.discard(largest)
+        self.closing.add(largest)
         largest.cut()
