@@ -11,7 +11,7 @@ guard, every request to a server and every list passes it; what it hides is unkn
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, TypeVar
 
@@ -24,6 +24,7 @@ from colonnade.client.input_callbacks import CallbackQueue
 from colonnade.client.request import OnLog, OnProgress
 from colonnade.errors import (
     ChannelError,
+    ConnectionLost,
     Fault,
     FaultKind,
     LocalProtocolError,
@@ -895,6 +896,10 @@ def _progress_forwarder(
             frame = exchange.progress(progress, total, message)
         except LocalProtocolError:  # the server's progress decreased
             return None
-        return None if frame is None or request.post(frame) else request.send(frame)
+        return None if frame is None or request.post(frame) else send(frame)
+
+    async def send(frame: bytes) -> None:
+        with suppress(ConnectionLost):  # the caller has hung up; the call is cancelled for that
+            await request.send(frame)
 
     return report

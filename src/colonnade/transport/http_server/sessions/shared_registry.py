@@ -18,6 +18,7 @@ from weakref import WeakSet, WeakValueDictionary
 from msgspec.structs import replace
 
 from colonnade.errors import ChannelError, Fault, LocalProtocolError, Refused
+from colonnade.log_rate import LogRate
 from colonnade.ports import Service, Store
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import Headers, HttpError
@@ -112,6 +113,7 @@ class SharedSessionRegistry(SessionRegistry):
         # Increased when messages of other processes may have been missed.
         self.generation: int = 0
         self._missed_at = float("-inf")
+        self._refusal_rate = LogRate()
         self._outage = StoreOutage(lambda: self.shared.clock(), limits.store_wait_s)
         self._without_lease_at: float | None = None
         self._unsaved: dict[str, SharedSession] = {}
@@ -248,7 +250,9 @@ class SharedSessionRegistry(SessionRegistry):
         except ChannelError:
             raise _store_lost() from None
         except Refused as error:
-            log.warning("a session cannot be stored: %s", error)
+            more = self._refusal_rate.admit()
+            if more is not None:
+                log.warning("a session cannot be stored: %s%s", error, more)
             if error.reason == "store_full":
                 raise overload("no session can be stored now; try again later") from None
             raise overload("too many sessions; end one that is no longer needed") from None
