@@ -11,7 +11,8 @@ of the loop, time, and the size of metrics.
 - `codes`: 3,000 errors of tools, each with another code, and a scrape of the metrics.
 
 Each of the first four is read by a program (`Host.call_tool`) and by a client of a gateway, without
-and with containment: the difference is its cost.
+and with containment: the difference is its cost. The first three are also contained alone, decoded
+and as they were written, without what it takes to receive them.
 
 Rules: loopback only (a child on pipes), bounded in count, ends by itself; nothing is asserted here.
 """
@@ -28,6 +29,8 @@ from typing import Any
 SUPPORT = Path(__file__).resolve().parent.parent / "support"
 sys.path[:0] = [str(SUPPORT)]
 
+from msgspec import Raw  # noqa: E402
+
 from colonnade import (  # noqa: E402
     Containment,
     Gateway,
@@ -36,6 +39,10 @@ from colonnade import (  # noqa: E402
     Telemetry,
     connect,
 )
+from colonnade.host.policy.containment import aside  # noqa: E402
+from colonnade.protocol import types as t  # noqa: E402
+from colonnade.protocol.codec.decode import decode_unchecked  # noqa: E402
+from colonnade.protocol.forwarded import RelayedToolResult  # noqa: E402
 from hostile.loop_gaps import LoopGaps  # noqa: E402
 
 CASES = ("text", "spread", "members", "messages", "codes")
@@ -142,6 +149,26 @@ async def read(case: str) -> None:
 
                 await client.list_tools()
                 await measured(f"{case}, through a gateway, {how}", by_client())
+    if case != "messages":
+        await contain_alone(case)
+
+
+async def contain_alone(case: str) -> None:
+    written = result_of(case).encode()
+    decoded = decode_unchecked(t.CallToolResult, Raw(written))
+    relayed = decode_unchecked(RelayedToolResult, Raw(written))
+    contain = Containment().contain
+
+    async def by_program() -> str:
+        await aside(contain, decoded)
+        return ""
+
+    async def by_gateway() -> str:
+        await aside(contain, relayed, None, Raw(written))
+        return ""
+
+    await measured(f"{case}, alone, decoded", by_program())
+    await measured(f"{case}, alone, as it was written", by_gateway())
 
 
 async def measure_codes() -> None:

@@ -35,6 +35,7 @@ MAX_DEPTH: Final = 64
 MAX_URI: Final = 32_768
 
 P = TypeVar("P", bound=t.ProtocolType)
+_END: Final = object()
 
 
 class TooLarge(Exception):
@@ -219,9 +220,9 @@ class ContainmentPass:
 
     def _count(self, value: object) -> int:
         """Count what is hidden in the strings of a JSON value; returns their characters."""
-        left, size = [value], 0
+        left, size = [iter((value,))], 0
         while left:
-            one = left.pop()
+            one = next(left[-1], _END)
             if isinstance(one, str):
                 size += len(one)
                 self._look_at(len(one))
@@ -229,12 +230,13 @@ class ContainmentPass:
                     self._add("structured", sum(hidden.values()))
                 continue
             self._look_at(0)
-            if isinstance(one, dict):
+            if one is _END:
+                left.pop()
+            elif isinstance(one, dict):
                 members = cast("dict[str, object]", one)
-                left += members
-                left += members.values()
+                left += (iter(members.values()), iter(members))
             elif isinstance(one, list):
-                left += cast("list[object]", one)
+                left.append(iter(cast("list[object]", one)))
         return size
 
     def _add(self, name: str, count: int) -> None:
