@@ -408,6 +408,9 @@ class Client(BaseClient):
                 raise
         try:
             return await task.outcome_or_cancel()
+        except ChannelError as error:
+            error.not_sent = False  # a request about the task was not sent, but the call was
+            raise
         except AuthError as error:
             error.accepted = True
             raise
