@@ -96,6 +96,25 @@ async def test_structured_content_is_checked_against_what_the_list_promised(
             _ = failed.data
 
 
+STRING: JSON = {"type": "string"}
+WRAPPED_STRING: JSON = {"type": "object", "properties": {"result": STRING}, "required": ["result"]}
+
+
+@WITH_OUTPUT
+@pytest.mark.parametrize("output", [STRING, WRAPPED_STRING], ids=["bare", "wrapped"])
+@live
+async def test_a_string_without_the_schema_that_was_listed_before_is_its_text(
+    revision: Revision, output: JSON
+) -> None:
+    replies = {
+        "tools/list": lambda params: listed(tool("forecast", output=output)),
+        "tools/call": lambda params: gave(),
+    }
+    async with scripted_server(revision, replies) as (client, _):
+        await client.list_tools()
+        assert (await client.call_tool("forecast")).data == "seven"
+
+
 @WITH_OUTPUT
 @live
 async def test_a_value_is_checked_whether_or_not_the_tools_were_listed_before(

@@ -26,7 +26,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.codec.downgrade import WRAPPED
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.schema.error_messages import join_problems
-from colonnade.protocol.schema.validate import Validator
+from colonnade.protocol.schema.validate import Validator, admitted_types
 from colonnade.providers import anthropic, openai
 from colonnade.providers.schemas import remove_null_fillers
 from colonnade.providers.tool_calls import (
@@ -287,8 +287,16 @@ class ToolResult(Generic[T]):
     # ------------------------------------------------------------ the value
 
     def _check(self, output: Validator) -> None:
-        """R0378: validate the structured content against the output schema."""
+        """R0378: validate the structured content against the output schema.
+
+        A server may have dropped the schema of a string since its tools were listed; its text is
+        the same value.
+        """
         if self._structured is UNSET:
+            if _is_string_schema(output.document) and any(
+                isinstance(one, t.TextContent) for one in self.content
+            ):
+                return
             raise RemoteProtocolError(
                 f"{self.tool} has an output schema, but returned no structured content; "
                 "its text is in result.text"
@@ -331,6 +339,14 @@ class ToolResult(Generic[T]):
         # Report the likeliest interpretation; for text, that as JSON.
         message = problems[0] if self._structured is not UNSET else problems[-1]
         raise RemoteProtocolError(f"{self.tool} did not return {codec.where}: {message}")
+
+
+def _is_string_schema(schema: dict[str, Any]) -> bool:
+    """Whether an output schema describes a string or null, perhaps in a wrapper."""
+    properties: dict[str, Any] = schema.get("properties") or {}
+    wraps = list(properties) == [WRAPPED]
+    types = admitted_types(properties[WRAPPED] if wraps else schema, schema)
+    return "string" in types and types <= {"string", "null"}
 
 
 def may_be_wrapped(structured: Any) -> bool:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from colonnade.errors import Fault, InvalidArgument, InvalidArgumentType
@@ -118,7 +119,7 @@ class Decorators:
             text=not options.get("structured_only", False),
             single_use=options.get("single_use", False),
             input_schema=options.get("input_schema"),
-            output_schema=options.get("output_schema"),
+            output_schema=options.get("output_schema", UNSET),
         )
         output = bound.output_schema
         hints = t.ToolAnnotations(

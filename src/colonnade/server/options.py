@@ -32,7 +32,7 @@ class ToolOptions(TypedDict, total=False):
     timeout_s: float
     inline: bool
     input_schema: dict[str, Any]
-    output_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None
     structured_only: bool
     single_use: bool
     task: Literal[False, True, "required"]

@@ -160,11 +160,6 @@ class Codec(ABC):
         """The problems of a failed `decode` beyond those of the schema."""
         return []
 
-    @cached_property
-    def takes_any_string(self) -> bool:
-        """Whether every string is valid, and encoded as it is."""
-        return self.schema == {"type": "string"}
-
     @abstractmethod
     def encode(self, value: Any) -> bytes:
         """Encode a value, which fits the schema. Raises `LocalProtocolError`."""

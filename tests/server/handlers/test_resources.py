@@ -143,6 +143,47 @@ async def test_several_contents_and_whole_results(revision: Revision) -> None:
 
 
 @live
+async def test_a_resource_of_a_json_type_is_one_document(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.resource("a://beds", mime_type="application/json")
+    def beds() -> list[str]:
+        return ["north", "south"]
+
+    @server.resource("a://problem", mime_type="application/problem+json; charset=utf-8")
+    def problem() -> list[str]:
+        return ["no"]
+
+    @server.resource("a://written", mime_type="application/json")
+    def written() -> str:
+        return '{"written": "by the author"}'
+
+    @server.resource("a://bytes", mime_type="application/json")
+    def data() -> bytes:
+        return b"[1]"
+
+    @server.resource("a://lines")
+    def lines() -> list[str]:
+        return ["one", "two"]
+
+    async with raw_client(server, revision) as client:
+        contents = {
+            name: await client.read(f"a://{name}")
+            for name in ("beds", "problem", "written", "bytes", "lines")
+        }
+    texts = {name: [one.get("text") for one in found] for name, found in contents.items()}
+    assert texts == {
+        "beds": ['["north","south"]'],
+        "problem": ['["no"]'],
+        "written": ['{"written": "by the author"}'],
+        "bytes": [None],
+        "lines": ["one", "two"],
+    }
+    assert contents["beds"][0]["mimeType"] == "application/json"
+    assert contents["bytes"][0]["blob"] == "WzFd"
+
+
+@live
 async def test_a_resource_may_depend_and_a_tool_may_read_it(revision: Revision) -> None:
     server = Server("s")
 

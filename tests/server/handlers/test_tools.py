@@ -1,23 +1,24 @@
 """Tools: what an author writes, what each revision is told of it, and every way to fail."""
 
 import time
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
+from msgspec import Meta
 
 from colonnade import (
     Audio,
     Context,
     File,
     Image,
+    InvalidArgument,
     Link,
     LocalProtocolError,
     Server,
     ToolError,
     ToolReturn,
 )
-from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import OutputRoot, Revision
 from live import live
@@ -149,29 +150,91 @@ async def test_a_link_says_all_that_the_protocol_has_for_one(revision: Revision)
         Link("notes://b", size=-1)
 
 
+LONG = 'a "long" text. ' * 2000
+
+
 @live
-async def test_a_long_text_is_data_and_words_at_once_and_written_once(revision: Revision) -> None:
+async def test_a_string_is_text_alone(revision: Revision) -> None:
     server = Server("s")
-    seen: list[Any] = []
+
+    @server.tool
+    async def title() -> str:
+        return '# Title\n"quoted" line'
 
     @server.tool
     async def long() -> str:
-        return 'a "long" text. ' * 2000
+        return LONG
 
-    @server.middleware
-    async def look(request: RequestContext, inner: Handler) -> t.ProtocolType:
-        seen.append(await inner(request))
-        return seen[-1]
+    @server.tool
+    async def perhaps(there: bool) -> str | None:
+        return "here" if there else None
 
     async with raw_client(server, revision) as client:
-        result = await client.call("long")
-    text = await long()
-    assert result["content"][0]["text"] == text
+        listed = {tool["name"]: tool for tool in (await client.ask("tools/list"))["tools"]}
+        results = [await client.call("title"), await client.call("long")]
+        results += [await client.call("perhaps", {"there": there}) for there in (True, False)]
+    assert not any("outputSchema" in tool for tool in listed.values())
+    assert not any("structuredContent" in result for result in results)
+    texts = [[block["text"] for block in result["content"]] for result in results]
+    assert texts == [['# Title\n"quoted" line'], [LONG], ["here"], []]
+
+
+@live
+async def test_a_string_that_a_schema_describes_keeps_its_schema(revision: Revision) -> None:
+    if revision.output_root is OutputRoot.NONE:
+        return
+    server = Server("s")
+
+    @server.tool
+    async def level() -> Literal["low", "high"]:
+        return "low"
+
+    @server.tool
+    async def code() -> Annotated[str, Meta(pattern="^[A-Z]+$")]:
+        return "OSL"
+
+    @server.tool(structured_only=True)
+    async def only_data() -> str:
+        return "data"
+
+    @server.tool(output_schema={"type": "string", "maxLength": 9})
+    async def given() -> str:
+        return "given"
+
+    async with raw_client(server, revision) as client:
+        listed = {tool["name"]: tool for tool in (await client.ask("tools/list"))["tools"]}
+        results = {name: await client.call(name) for name in listed}
+    assert all("outputSchema" in tool for tool in listed.values())
+    values = {name: result["structuredContent"] for name, result in results.items()}
     if revision.output_root is OutputRoot.OBJECT:
-        assert result["structuredContent"] == {"result": text}
-    elif revision.output_root is OutputRoot.ANY:
-        assert result["structuredContent"] == text
-    assert seen[-1].structured_content is seen[-1].content[0].text
+        values = {name: value["result"] for name, value in values.items()}
+    assert values == {"level": "low", "code": "OSL", "only_data": "data", "given": "given"}
+    assert results["only_data"]["content"] == []
+
+
+@live
+async def test_a_tool_without_an_output_schema_returns_text(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool(output_schema=None)
+    async def numbers() -> list[int]:
+        return [1, 2]
+
+    async with raw_client(server, revision) as client:
+        (listed,) = (await client.ask("tools/list"))["tools"]
+        result = await client.call("numbers")
+    assert "outputSchema" not in listed
+    assert "structuredContent" not in result
+    assert [block["text"] for block in result["content"]] == ["[1,2]"]
+
+
+def test_structured_content_alone_needs_an_output_schema() -> None:
+    server = Server("s")
+    with pytest.raises(InvalidArgument, match="numbers: structured_only=True needs an output"):
+
+        @server.tool(output_schema=None, structured_only=True)
+        def numbers() -> list[int]:
+            return [1, 2]
 
 
 @live

@@ -77,7 +77,7 @@ async def test_a_process_that_runs_none_submits_one_string_and_a_worker_runs_the
     async with started(worker), client_of(front, principal="ada") as client:
         id = (await start(client, "book", {"topic": "tea"}))["taskId"]
         state = await ended(client, id)
-        assert state["result"]["structuredContent"] == "a book about tea"
+        assert state["result"]["content"][0]["text"] == "a book about tea"
         assert place.ran == ["worker"]
         assert queue.submitted == [
             ("press", json.dumps(["press", "ada", id], separators=(",", ":")))
@@ -109,7 +109,7 @@ async def test_a_task_that_waits_for_input_is_submitted_again_with_the_response(
         await until(lambda: worker._tasks is not None and not worker._tasks._runner._runs)
         await update(client, id, {key: accepted(value=3)})
         state = await ended(client, id)
-        assert state["result"]["structuredContent"] == "3 by worker"
+        assert state["result"]["content"][0]["text"] == "3 by worker"
         assert len(queue.submitted) == 2
         assert queue.submitted[0] == queue.submitted[1]
 
@@ -125,7 +125,7 @@ async def test_a_worker_that_stops_gives_its_tasks_to_the_queue() -> None:
             await until(lambda: place.ran == ["one"])
         place.go.set()
         async with started(two):
-            assert (await ended(client, id))["result"]["structuredContent"] == "two"
+            assert (await ended(client, id))["result"]["content"][0]["text"] == "two"
         assert queue.serving == 0
 
 
@@ -193,7 +193,7 @@ async def test_docket_delivers_tasks_responses_and_what_is_given_back(tmp_path: 
             async with started(one):
                 id = (await start(client, "book", {"topic": "tea"}))["taskId"]
                 state = await ended(client, id)
-                assert state["result"]["structuredContent"] == "a book about tea"
+                assert state["result"]["content"][0]["text"] == "a book about tea"
                 id = (await start(client, "order"))["taskId"]
                 [key] = (await reached(client, id, "input_required"))["inputRequests"]
                 await until(lambda: one._tasks is not None and not one._tasks._runner._runs)
@@ -201,10 +201,10 @@ async def test_docket_delivers_tasks_responses_and_what_is_given_back(tmp_path: 
                 await until(lambda: len(place.ran) == 3)
             async with started(two):
                 await update(client, id, {key: accepted(value=3)})
-                assert (await ended(client, id))["result"]["structuredContent"] == "3 by two"
+                assert (await ended(client, id))["result"]["content"][0]["text"] == "3 by two"
                 await until(lambda: place.ran[-1] == "two")
                 place.go.set()
-                assert (await ended(client, held))["result"]["structuredContent"] == "two"
+                assert (await ended(client, held))["result"]["content"][0]["text"] == "two"
         stored = b" ".join(redis.client().keys("*"))
         assert b"tea" not in stored
         for server in (front, one, two):

@@ -391,12 +391,6 @@ def size_error(blocks: Iterable[Any], data: Any = None) -> str:
     return f"the result has {size} bytes; the limit is {MAX_RESULT_BYTES}; request less"
 
 
-def text_result(value: str) -> CallToolResult:
-    """A string as text and structured content: the same object, so it is encoded once."""
-    shown = clean(value)
-    return CallToolResult(content=[TextContent(text=shown)], structured_content=shown)
-
-
 def data_result(value: Any, data: bytes, text: bool) -> CallToolResult:
     """A value that has an output schema, and its JSON, as a result.
 

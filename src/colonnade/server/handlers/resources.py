@@ -238,15 +238,27 @@ def contents_of(value: Any, uri: str, mime_type: str | None) -> "t.ReadResourceR
     if isinstance(value, t.ReadResourceResult):
         return value
     items: list[Any] = [value]
-    if isinstance(value, list) and _is_list_of_contents(cast("list[Any]", value)):
+    if isinstance(value, list) and _is_list_of_contents(cast("list[Any]", value), mime_type):
         items = cast("list[Any]", value)
     return t.ReadResourceResult(contents=[_content(item, uri, mime_type) for item in items])
 
 
-def _is_list_of_contents(values: list[Any]) -> bool:
-    """Whether each item is one content; any other list is one content, as JSON."""
-    parts = (str, bytes, File, t.ResourceContents)
+def _is_list_of_contents(values: list[Any], mime_type: str | None) -> bool:
+    """Whether each item is one content. Any other list is one JSON document.
+
+    Strings are contents of their own, except for a JSON media type: there the list is the document.
+    """
+    parts = (File, t.ResourceContents) if _is_json(mime_type) else _PARTS
     return bool(values) and all(isinstance(value, parts) for value in values)
+
+
+_PARTS = (str, bytes, File, t.ResourceContents)
+
+
+def _is_json(mime_type: str | None) -> bool:
+    """Whether a media type is JSON: `application/json`, or has the suffix `+json` (RFC 6839)."""
+    kind = (mime_type or "").partition(";")[0].strip().lower()
+    return kind in ("application/json", "text/json") or kind.endswith("+json")
 
 
 def _content(value: Any, uri: str, mime_type: str | None) -> t.ResourceContents:

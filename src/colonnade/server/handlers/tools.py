@@ -15,12 +15,11 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from colonnade.errors import Fault, FaultKind, InvalidArgument, LocalProtocolError, ToolError
 from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.encode import LARGE
 from colonnade.protocol.exchange import CallerLost
 from colonnade.protocol.jsonrpc import refuse_duplicate_members
 from colonnade.protocol.revision import BadToolInput
@@ -37,7 +36,6 @@ from colonnade.server.handlers.content import (
     encoded,
     result_of,
     size_error,
-    text_result,
 )
 from colonnade.server.handlers.function import (
     Bound,
@@ -69,7 +67,7 @@ class BoundTool(Bound):
         text: bool = True,
         single_use: bool = False,
         input_schema: Schema | None = None,
-        output_schema: Schema | None = None,
+        output_schema: Schema | UnsetType | None = UNSET,
     ) -> None:
         super().__init__(function, name, environment, inline=inline, schema=input_schema)
         if timeout_s is not None and not timeout_s > 0:
@@ -83,9 +81,15 @@ class BoundTool(Bound):
         self._simple = self.only_arguments and self.inline and timeout_s is None
         self._codec: Codec | None = None
         self._output_validator: Validator | None = None
-        if output_schema is not None:
+        if output_schema is None:
+            if not text:
+                message = f"{name}: structured_only=True needs an output schema, and it is None"
+                raise InvalidArgument(message, argument="structured_only")
+        elif output_schema is not UNSET:
             self._output_validator = compile_schema(output_schema, f"{name}: output_schema")
-        elif not returns_content(self.signature.returns):
+        elif not returns_content(self.signature.returns) and not (
+            text and self.signature.returns in _TEXT_TYPES
+        ):
             self._codec = self.signature.output()
             if self._codec is not None:
                 self._output_validator = self._codec.validator
@@ -204,12 +208,7 @@ class BoundTool(Bound):
 
     def _result(self, value: Any, name: str) -> t.CallToolResult:
         codec = self._codec
-        # Fast path for scalars; a long string goes through `_make_result`, which encodes it once.
-        if (
-            codec is not None
-            and type(value) in _SCALARS
-            and (type(value) is not str or len(value) <= LARGE)
-        ):
+        if codec is not None and type(value) in _SCALARS:  # fast path
             try:
                 data = codec.encode(value)
             except LocalProtocolError:
@@ -226,8 +225,6 @@ class BoundTool(Bound):
         if isinstance(value, _EXPLICIT_RESULTS):
             return self._validated(result_of(value, text=self._text))
         if self._codec is not None:
-            if type(value) is str and self._text and self._codec.takes_any_string:
-                return text_result(value)
             return data_result(value, encoded(value, self._codec), self._text)
         if self._output_validator is not None:
             return self._validated(data_result(value, encoded(value), self._text))
@@ -272,6 +269,9 @@ def error_result(message: str) -> t.CallToolResult:
     return t.CallToolResult(content=[t.TextContent(text=clean(message))], is_error=True)
 
 
+# Models get one of text and structured content, or both. These types are text for the model, so
+# they have no output schema: a structured copy would be a JSON string, with quotes and escapes.
+_TEXT_TYPES = (str, str | None)
 _NO_ANNOTATION = (inspect.Parameter.empty, Any, None, type(None))
 # Types that may contain content; a dict of bytes is data.
 _CONTAINERS = (list, tuple, Sequence, typing.Union, types.UnionType, typing.Annotated)
