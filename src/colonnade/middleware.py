@@ -31,6 +31,7 @@ from colonnade.errors import (
     Fault,
     FaultKind,
     InvalidArgument,
+    InvalidArgumentType,
     Refused,
     ToolError,
 )
@@ -239,6 +240,12 @@ class _Limits:
     ) -> None:
         if per_s is None and at_once is None:
             raise InvalidArgument("rate_limit() needs per_s=, at_once= or both")
+        for name, value in (("per_s", per_s), ("burst", burst), ("at_once", at_once)):
+            if value is not None and not isinstance(value, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidArgumentType(
+                    f"{name} is {value!r}; give a number, as in rate_limit(20, at_once=8)",
+                    argument=name,
+                )
         if per_s is not None and not (isfinite(per_s) and per_s > 0):
             raise InvalidArgument(
                 f"per_s is {per_s}; give calls a second, above 0", argument="per_s"

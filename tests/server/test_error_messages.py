@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import pytest
 from msgspec import Meta
 
-from colonnade import Ask, Depends, Server
+from colonnade import Ask, Depends, Server, connect
+from colonnade.middleware import rate_limit
 from colonnade.protocol.revision import ALL, Revision
 from live import live
 from server.raw_client import JSON, Client, raw_client, text_content
@@ -219,6 +220,30 @@ def a_lifespan_that_is_not_a_context_manager(server: Server) -> None:
         yield
 
     Server("weather", lifespan=open_db)  # type: ignore[arg-type]
+
+
+@mistake("lifespan", "int", "asynccontextmanager")
+def a_lifespan_that_returns_a_number(server: Server) -> None:
+    numbered = Server("weather", lifespan=lambda: 3)  # type: ignore[arg-type]
+
+    async def main() -> None:
+        async with connect(numbered):
+            pass
+
+    asyncio.run(main())
+
+
+@mistake("Timing", "class", "Timing()", "call_next")
+def a_middleware_that_is_a_class(server: Server) -> None:
+    class Timing:
+        async def __call__(self, request: Any, call_next: Any) -> Any: ...
+
+    server.add_middleware(Timing)  # type: ignore[arg-type]
+
+
+@mistake("per_s", "'20'", "rate_limit(20")
+def a_rate_limit_in_words(server: Server) -> None:
+    server.add_middleware(rate_limit("20"))  # type: ignore[arg-type]
 
 
 @mistake("'2025-06-19'", "'2025-06-18'")

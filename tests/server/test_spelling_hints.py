@@ -376,6 +376,21 @@ def test_what_is_no_middleware_is_refused_with_what_to_write() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        (
+            "MiddlewareContext",
+            "write async def timing(request: RequestContext, call_next: Handler)",
+        ),
+        ("create_proxy", "write Gateway(Host({'weather': 'https://example.com/mcp'}))"),
+    ],
+)
+def test_an_import_of_another_library_gets_a_hint(name: str, hint: str) -> None:
+    words = said(lambda: getattr(colonnade, name), ImportError)
+    assert words == f"'colonnade' has no {name}: {hint}"
+
+
 def test_hints_are_of_names_that_are_there() -> None:
     """A hint that names something else than what there is would be worse than none."""
     import re

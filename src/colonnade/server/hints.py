@@ -168,16 +168,31 @@ def check_middleware_list(middleware: object) -> None:
         )
 
 
+# The methods of a class middleware of FastMCP.
+_HOOKS = (
+    *("on_message", "on_request", "on_notification", "on_initialize", "on_call_tool"),
+    *("on_read_resource", "on_get_prompt", "on_list_tools", "on_list_resources"),
+    *("on_list_resource_templates", "on_list_prompts"),
+)
+
+
 def check_middleware(middleware: Any) -> None:
     """Refuse what cannot be called with a request and `call_next`."""
     message = "write async def timing(request, call_next): return await call_next(request)"
-    if isinstance(middleware, type) or not callable(middleware):
+    if isinstance(middleware, type) and not any(hasattr(middleware, name) for name in _HOOKS):
+        name = middleware.__name__
+        raise InvalidArgumentType(
+            f"{name} is a class; pass an object with __call__(request, call_next), as in "
+            f"{name}(), or a function: {message}",
+            argument="middleware",
+        )
+    if not callable(middleware):
         raise InvalidArgumentType(
             f"{middleware!r} is not a middleware: {message}", argument="middleware"
         )
-    if hasattr(middleware, "on_message") or hasattr(middleware, "on_request"):
+    if any(hasattr(middleware, name) for name in _HOOKS):
         raise InvalidArgumentType(
-            f"{type(middleware).__name__} has a method for each kind of request; here a middleware "
+            f"{_class_name(middleware)} has a method for each kind of request; here a middleware "
             f"is one function that checks request.method: {message}",
             argument="middleware",
         )
@@ -190,6 +205,10 @@ def check_middleware(middleware: Any) -> None:
         ) from None
     except ValueError:  # a callable without a signature
         pass
+
+
+def _class_name(value: Any) -> str:
+    return value.__name__ if isinstance(value, type) else type(value).__name__
 
 
 def check_lifespan(name: str, lifespan: Callable[..., Any]) -> None:

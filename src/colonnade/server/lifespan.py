@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from colonnade.errors import InvalidArgumentType
 from colonnade.signatures.type_hints import signature_of
 
 
@@ -85,4 +86,12 @@ def call_lifespan(
         takes = bool(signature_of(lifespan).parameters)
     except (TypeError, ValueError):
         takes = True
-    return lifespan(server) if takes else lifespan()
+    entered = lifespan(server) if takes else lifespan()
+    if not hasattr(entered, "__aenter__"):
+        raise InvalidArgumentType(
+            f"the lifespan {getattr(lifespan, '__name__', lifespan)!s} returned "
+            f"{type(entered).__name__}, not an async context manager; write an async function with "
+            "one yield, and put @contextlib.asynccontextmanager above it",
+            argument="lifespan",
+        )
+    return entered

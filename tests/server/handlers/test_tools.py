@@ -1,6 +1,7 @@
 """Tools: what an author writes, what each revision is told of it, and every way to fail."""
 
 import time
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -148,6 +149,17 @@ async def test_a_link_says_all_that_the_protocol_has_for_one(revision: Revision)
         assert block.get("icons") == ([{"src": icon.src}] if knows_icons else None)
     with pytest.raises(LocalProtocolError, match="size is -1; give a number of bytes"):
         Link("notes://b", size=-1)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Image, "logo.gif"), (Audio, "bell.wav")])
+def test_a_path_is_read_as_a_file(kind: Any, name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"data")
+    blocks = [kind(str(path)).block(), kind(path).block(), kind(path=path).block()]
+    assert [block.data for block in blocks] == ["ZGF0YQ=="] * 3
+    assert all(block.mime_type in ("image/gif", "audio/x-wav", "audio/wav") for block in blocks)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        kind(tmp_path / "nowhere")
 
 
 LONG = 'a "long" text. ' * 2000

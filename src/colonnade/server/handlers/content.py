@@ -39,16 +39,16 @@ Block: TypeAlias = t.ContentBlock
 
 
 class Image:
-    """An image: bytes with a format, or a file."""
+    """An image: bytes with a format, or a file by its path: `Image("logo.png")`."""
 
     def __init__(
         self,
-        data: bytes | None = None,
+        data: "bytes | str | Path | None" = None,
         *,
         path: "str | Path | None" = None,
         format: str | None = None,
     ) -> None:
-        self._data, guessed = _load(data, path)
+        self._data, guessed, path = _load(data, path)
         self._type = _mime_type("image", format, guessed, path) or "image/png"
 
     def __repr__(self) -> str:
@@ -60,16 +60,16 @@ class Image:
 
 
 class Audio:
-    """Audio: bytes with a format, or a file."""
+    """Audio: bytes with a format, or a file by its path: `Audio("bell.wav")`."""
 
     def __init__(
         self,
-        data: bytes | None = None,
+        data: "bytes | str | Path | None" = None,
         *,
         path: "str | Path | None" = None,
         format: str | None = None,
     ) -> None:
-        self._data, guessed = _load(data, path)
+        self._data, guessed, path = _load(data, path)
         self._type = _mime_type("audio", format, guessed, path) or "audio/wav"
 
     def __repr__(self) -> str:
@@ -96,7 +96,7 @@ class File:
             self._data, guessed = b"", "text/plain"
         else:
             self._text = None
-            self._data, guessed = _load(data, path)
+            self._data, guessed, _ = _load(data, path)
         self._type = mime_type or guessed or "application/octet-stream"
         self._uri = uri or _uri(path)
 
@@ -252,16 +252,19 @@ def _uri(path: "str | Path | None") -> str:
     return Path(path).absolute().as_uri()
 
 
-def _load(data: bytes | None, path: "str | Path | None") -> tuple[bytes, str | None]:
+def _load(
+    data: "bytes | str | Path | None", path: "str | Path | None"
+) -> "tuple[bytes, str | None, str | Path | None]":
+    """The bytes, their MIME type by the name of the file, and the path of the file."""
     if (data is None) is (path is None):
         raise InvalidArgument("give either the bytes or a path, not both")
-    if data is not None:
-        return data, None
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data), None, None
     import mimetypes
     from pathlib import Path
 
-    path = Path(cast("str | Path", path))
-    return path.read_bytes(), mimetypes.guess_type(path.name)[0]
+    given = Path(cast("str | Path", data if path is None else path))
+    return given.read_bytes(), mimetypes.guess_type(given.name)[0], given
 
 
 def _mime_type(
