@@ -248,6 +248,19 @@ def close_matches(
     return get_close_matches(name, list(options), n=limit, cutoff=cutoff)
 
 
+# A second name is as likely as the closest if its similarity is at least this share of it.
+NEARLY = 0.9
+
+
+def nearest(name: str, options: Iterable[str]) -> list[str]:
+    """Return the option most similar to a name, and a second one that is about as similar."""
+    from difflib import SequenceMatcher  # on use
+
+    found = close_matches(name, options, limit=2)
+    likeness = [SequenceMatcher(None, option, name).ratio() for option in found]
+    return found[:1] if len(found) == 2 and likeness[1] < NEARLY * likeness[0] else found
+
+
 def closest(name: str, options: Iterable[str], cutoff: float = 0.6) -> str:
     """Return the option most similar to a name; empty if none is similar."""
     return next(iter(close_matches(name, options, cutoff=cutoff)), "")

@@ -127,3 +127,31 @@ def test_a_file_of_ones_own_is_looked_at_with_ls(tmp_path: Path) -> None:
     # The place of the client itself, however it is named.
     said = told(tmp_path, *typed, "--file", ".mcp.json")
     assert said.endswith("mcp.json; start claude again; /mcp shows it\n")
+
+
+def test_a_server_file_without_a_command_is_told_how_to_run_it(tmp_path: Path) -> None:
+    written(tmp_path, server=WEATHER)
+    done = command(tmp_path, "server.py")
+    words = "colonnade: there is no command server.py; to run a server: colonnade run server.py\n"
+    assert (done.returncode, done.stderr) == (2, words)
+
+
+def test_reading_from_a_server_without_resources_says_so(tmp_path: Path) -> None:
+    written(tmp_path, server=CRASH)
+    words = "colonnade: there is no resource a://b; this server has no resources\n"
+    done = command(tmp_path, "read", "server.py", "a://b")
+    assert (done.returncode, done.stderr) == (2, words)
+
+
+def test_a_suggestion_names_two_names_that_are_as_near(tmp_path: Path) -> None:
+    both = CRASH + "\n\n@server.tool\ndef forecast() -> int: ...\n"
+    written(tmp_path, server=both + "\n\n@server.tool\ndef forecasts() -> int: ...\n")
+    done = command(tmp_path, "call", "server.py", "forecas")
+    words = "colonnade: there is no tool forecas; did you mean forecast or forecasts?\n"
+    assert (done.returncode, done.stderr) == (2, words)
+
+
+def test_defaults_stand_in_help_without_parentheses(tmp_path: Path) -> None:
+    help_text = command(tmp_path, "issuer", "--help").stdout
+    assert "[default: 9000]" in help_text
+    assert "[default: 3600]" in help_text

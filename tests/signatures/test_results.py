@@ -36,15 +36,6 @@ def refusal(function: Any, **options: Any) -> str:
 # ---------------------------------------------------------------- results
 
 
-def test_only_a_plain_text_takes_any_text() -> None:
-    def plain() -> str: ...
-    def short() -> Annotated[str, Meta(max_length=3)]: ...
-    def number() -> int: ...
-
-    outputs = [Signature(one).output() for one in (plain, short, number)]
-    assert [one and one.takes_any_string for one in outputs] == [True, False, False]
-
-
 @pytest.mark.spec("R0377")
 def test_a_result_is_encoded_if_it_fits_its_declared_type() -> None:
     def tool() -> dict[str, float | None]: ...

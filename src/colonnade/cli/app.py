@@ -84,7 +84,10 @@ class LazyGroup(click.Group):
             from colonnade.text import closest  # on use
 
             near = closest(args[0], COMMANDS)
-            hint = f"did you mean {near}?" if near else f"commands are {', '.join(COMMANDS)}"
+            if args[0].partition(":")[0].endswith(".py"):
+                hint = f"to run a server: colonnade run {args[0]}"
+            else:
+                hint = f"did you mean {near}?" if near else f"commands are {', '.join(COMMANDS)}"
             raise CliError(f"there is no command {args[0]}", hint=hint)
         return super().resolve_command(ctx, args)
 

@@ -40,13 +40,15 @@ from colonnade.cli.session import CommandSession, run_connected, show_json
 from colonnade.cli.terminal import Terminal
 from colonnade.client.results import ToolResult
 from colonnade.client.tools import call_signature, members, prompt_signature, required
-from colonnade.errors import Fault, RemoteProtocolError
+from colonnade.errors import Fault, RemoteError, RemoteProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.schema.error_messages import join_problems, json_type
 from colonnade.protocol.schema.validate import Validator, admitted_types, inline_references
-from colonnade.text import clean, closest, cut, one_line
+from colonnade.text import clean, closest, cut, nearest, one_line
 
+# The JSON-RPC error code for a method that the server does not have.
+METHOD_NOT_FOUND = -32601
 # The width of an argument, or of its name, in a message.
 MAX_WIDTH = 60
 # The most that is read from a file or stdin.
@@ -608,7 +610,7 @@ def _find(what: str, name: str, offered: Iterable[Named]) -> Named:
     known = {name: one for one in offered for name in (one.name, *getattr(one, "aliases", ()))}
     if name in known:
         return known[name]
-    near = closest(name, known)
+    near = one_line(" or ".join(nearest(name, known)))
     listed = one_line(", ".join(list(known)[:MAX_NAMES]))
     more = ", …" if len(known) > MAX_NAMES else ""
     hint = f"{what}s are {listed}{more}" if known else f"this server has no {what}s"
@@ -617,7 +619,7 @@ def _find(what: str, name: str, offered: Iterable[Named]) -> Named:
     raise CliError(
         f"there is no {what} {clean(name)}",
         USAGE,
-        hint=f"did you mean {one_line(near)}?" if near else hint,
+        hint=f"did you mean {near}?" if near else hint,
     )
 
 
@@ -635,7 +637,14 @@ def read_target(options: ConnectionOptions, uri: str, out: str) -> int:
 async def _read(
     session: CommandSession, *, options: ConnectionOptions, uri: str, folder: OutputDirectory
 ) -> int:
-    result = await session.servers.read_resource(uri)
+    try:
+        result = await session.servers.read_resource(uri)
+    except RemoteError as error:
+        if error.code != METHOD_NOT_FOUND:
+            raise
+        raise CliError(
+            f"there is no resource {clean(uri)}", USAGE, hint="this server has no resources"
+        ) from None
     if options.as_json:
         show_json({"contents": result.contents}, session.terminal)
     else:

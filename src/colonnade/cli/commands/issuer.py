@@ -46,8 +46,7 @@ Examples:
     type=click.IntRange(0, 65535),
     metavar="PORT",
     default=PORT,
-    show_default=str(PORT),
-    help="Port to bind; 0 for any that is free.",
+    help=f"Port to bind; 0 for any that is free.  [default: {PORT}]",
 )
 @click.option(
     "--user",
@@ -61,8 +60,7 @@ Examples:
     type=float,
     metavar="SECONDS",
     default=3600.0,
-    show_default="3600",
-    help="Lifetime of access tokens.",
+    help="Lifetime of access tokens.  [default: 3600]",
 )
 @click.option("--auto", is_flag=True, help="Sign in the first user without a page.")
 @click.option(

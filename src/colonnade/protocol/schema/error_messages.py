@@ -134,12 +134,12 @@ def describe_value(value: Any) -> str:
 
 
 def suggestion(text: str, options: Sequence[Any]) -> str:
-    """`; did you mean 'celsius'?`, if a string comes close to one of the options."""
-    from colonnade.text import closest  # on use: most values are valid
+    """`; did you mean 'celsius'?`, if a string comes close to an option, or to two of them."""
+    from colonnade.text import nearest  # on use: most values are valid
 
     known = [option for option in options[:MAX_SUGGESTED_FROM] if isinstance(option, str)]
-    near = closest(text[:MAX_NAME_CHARS], known)
-    return f"; did you mean {truncate(near)!r}?" if near else ""
+    near = nearest(text[:MAX_NAME_CHARS], known)
+    return f"; did you mean {' or '.join(repr(truncate(one)) for one in near)}?" if near else ""
 
 
 def expected_one_of(options: Sequence[Any]) -> str:
