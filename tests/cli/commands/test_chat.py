@@ -394,7 +394,7 @@ def test_commands_show_what_there_is(folder: Path) -> None:
         assert "type /help for help" in chat.answer("you> ", "/help")
         assert "/NAME key=value" in chat.answer("you> ", "/tools")
         tools = chat.answer("you> ", "/tools cost")
-        assert "desk__buy(fruit: string, count: integer = 1) -> string  Buy fruit.\n" in tools
+        assert "desk__buy(fruit: string, count: integer = 1)  Buy fruit.\n" in tools
         assert "desk__price" in chat.answer("you> ", "/prompts")
         assert "/desk__haggle fruit=…  Ask for less." in chat.answer("you> ", "/resources")
         assert "desk://list  desk  All of it" in chat.answer("you> ", "/servers")

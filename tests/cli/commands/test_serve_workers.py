@@ -212,7 +212,7 @@ def test_tasks_are_the_same_in_all_workers(tmp_path: Path) -> None:
             while ask(process, "tasks/get", taskId=id)["status"] != "completed":
                 time.sleep(0.01)
             result = ask(process, "tasks/get", taskId=id)["result"]
-            assert result["structuredContent"].startswith(f"t{number} by ")
+            assert result["content"][0]["text"].startswith(f"t{number} by ")
 
 
 def test_stateless_needs_no_store_and_serves_older_clients(tmp_path: Path) -> None:

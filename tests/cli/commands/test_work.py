@@ -86,7 +86,8 @@ class Front(Process):
     def result(self, id: str) -> Any:
         state = self.reached(id, *TERMINAL)
         assert state["status"] == "completed", state
-        return state["result"]["structuredContent"]
+        result = state["result"]
+        return result.get("structuredContent", result["content"][0]["text"])
 
 
 def working(process: Process) -> Process:

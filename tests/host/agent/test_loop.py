@@ -286,7 +286,7 @@ async def test_where_there_are_many_tools_a_search_is_offered_and_what_it_found(
     assert found.server == ""
     assert found.result.text == (
         "Found; these can be called now:\n"
-        "- many__count_c42(number: integer = 42) -> string: Count the c42 things."
+        "- many__count_c42(number: integer = 42): Count the c42 things."
     )
     assert called.result.text == "it is 42"
 
