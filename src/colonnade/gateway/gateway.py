@@ -30,6 +30,7 @@ from colonnade.gateway.subscriptions import GatewaySubscriptions
 from colonnade.gateway.tasks import GatewayTasks
 from colonnade.host.host import Host
 from colonnade.host.runtime import ListChanges
+from colonnade.host.servers.listings import CLIENT_WAIT_S
 from colonnade.host.view import HostView
 from colonnade.ports import SERVER_PRINCIPAL, RequestContext, Store
 from colonnade.protocol import types as t
@@ -81,7 +82,8 @@ class Gateway(RunnableService):
     `auth` protects it over HTTP. `store` has the state that outlives a request, and `keys` encrypt
     what clients carry: both the same on all replicas, the newest key first. A host that was not
     entered with `async with` is closed when the gateway stops. `name_limit` is the length of the
-    names of tools and prompts: clients put a prefix of their own before them. `instructions` are a
+    names of tools and prompts: clients put a prefix of their own before them. `wait_s` is how long
+    a list waits for a server that has not answered yet. `instructions` are a
     text, or "gathered": those of all servers. `views` are further endpoints, each with some of the
     servers: `views={"dev": ["files", "git"]}` is at `/mcp/dev`.
     """
@@ -102,6 +104,7 @@ class Gateway(RunnableService):
         revisions: Iterable[str] | None = None,
         name_limit: int = NAME_LIMIT,
         page_size: int = PAGE_SIZE,
+        wait_s: float = CLIENT_WAIT_S,
         views: Mapping[str, Iterable[str]] | None = None,
         debug: bool = False,
     ) -> None:
@@ -110,7 +113,11 @@ class Gateway(RunnableService):
             raise InvalidArgument(
                 f"page_size is {page_size}; it must be 1 or more", argument="page_size"
             )
+        if not wait_s > 0:
+            message = f"wait_s is {wait_s!r}; give seconds above 0"
+            raise InvalidArgument(message, argument="wait_s")
         host.limit_names(name_limit)
+        host.limit_list_wait(wait_s)
         self.host: Host | HostView = host
         self._own_host = host if isinstance(host, Host) else None
         self.info: t.Implementation = t.Implementation(name=name, version=version, title=title)
@@ -156,7 +163,7 @@ class Gateway(RunnableService):
         )
 
         self.views: dict[str, Gateway] = {
-            view: self._make_view(view, list(servers), name_limit, page_size, debug=debug)
+            view: self._make_view(view, list(servers), name_limit, page_size, wait_s, debug=debug)
             for view, servers in (views or {}).items()
         }
 
@@ -166,6 +173,7 @@ class Gateway(RunnableService):
         servers: list[str],
         name_limit: int,
         page_size: int,
+        wait_s: float,
         *,
         debug: bool,
     ) -> "Gateway":
@@ -183,6 +191,7 @@ class Gateway(RunnableService):
             revisions=self._accepts.dates,
             name_limit=name_limit,
             page_size=page_size,
+            wait_s=wait_s,
             debug=debug,
         )
 

@@ -467,6 +467,11 @@ class Host(HostRequests):
         request. Raises `InvalidArgument`, and `LocalProtocolError` after a request."""
         self._runtime.limit_names(limit)
 
+    def limit_list_wait(self, wait_s: float) -> None:
+        """Let the lists of clients that connect wait this long for a server that has not answered
+        yet. The client is told by `list_changed` when the rest is there."""
+        self._runtime.limit_list_wait(wait_s)
+
     def input_target(
         self, request: RequestContext
     ) -> tuple[Revision | None, InputCapabilities, Tasks] | None:

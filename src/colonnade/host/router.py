@@ -39,7 +39,13 @@ from colonnade.host.servers.generation import (
     Nameable,
     unlisted_resource,
 )
-from colonnade.host.servers.listings import ListedItems, Listing, ListKind, ServerListings
+from colonnade.host.servers.listings import (
+    CLIENT_WAIT_S,
+    ListedItems,
+    Listing,
+    ListKind,
+    ServerListings,
+)
 from colonnade.host.servers.session import OnTask
 from colonnade.host.servers.supervisor import BeforeSend
 from colonnade.ports import RequestContext, Session
@@ -271,6 +277,8 @@ class HostRouter:
         self._has_middleware = has_middleware
         self._upstream = upstream
         self._wait_s = wait_s
+        # The same for the lists of clients that connected.
+        self.client_wait_s: float = CLIENT_WAIT_S
         self._routes: dict[str, Route] = {
             CALL: self._call_tool,
             "tools/list": self._list_tools,
@@ -384,7 +392,8 @@ class HostRouter:
             fresh = options is not None and options.fresh
             if self.guard is not None:
                 await self.guard.recheck(generation.servers.values(), kind, caller)
-            gathered = await generation.gather(kind, caller, self._wait_s, fresh=fresh, view=view)
+            wait_s = self._wait_s if options is not None else min(self.client_wait_s, self._wait_s)
+            gathered = await generation.gather(kind, caller, wait_s, fresh=fresh, view=view)
         lists = generation.visible_lists(gathered, kind, view)
         if options is None:  # the list is passed on to a client that connected
             items = {key: raw for listed in lists for key, raw in listed.raw.items()}

@@ -578,6 +578,11 @@ class HostRuntime:
         self.name_limit = limit
         self.generation = self._build(self._config, None)
 
+    def limit_list_wait(self, wait_s: float) -> None:
+        """Let the lists of clients that connect wait this long for one server."""
+        for router in self._routers:
+            router.client_wait_s = wait_s
+
     def check_open(self) -> None:
         """Raise `LocalProtocolError` after `close`."""
         if self._is_closed:

@@ -122,6 +122,10 @@ class HostView:
         """Let names have at most this many characters, in the whole host."""
         self._runtime.limit_names(limit)
 
+    def limit_list_wait(self, wait_s: float) -> None:
+        """See `Host.limit_list_wait`; it is the same for the whole host."""
+        self._runtime.limit_list_wait(wait_s)
+
     def use_homes(self, homes: "SessionHomes | None") -> bool:
         """See `Host.use_homes`."""
         return self._runtime.use_homes(homes)

@@ -190,6 +190,7 @@ def make_gateway(options: GatewayOptions) -> "Gateway":
             "name": table.name,
             "name_limit": table.name_limit,
             "page_size": table.page_size,
+            "wait_s": table.wait_s,
         }
         made = Gateway(
             host,

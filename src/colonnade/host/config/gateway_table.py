@@ -17,6 +17,7 @@ never a value of the file, and it is looked up when the gateway starts.
 """
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from colonnade.errors import LocalProtocolError
@@ -32,8 +33,8 @@ Report = Callable[[str, SourceNode, str], None]
 
 
 KEYS = (
-    *("name", "url", "name_limit", "page_size", "instructions", "store", "keys", "sandbox"),
-    *("auth", "views"),
+    *("name", "url", "name_limit", "page_size", "wait_s", "instructions", "store", "keys"),
+    *("sandbox", "auth", "views"),
 )
 _NUMBERS = ("name_limit", "page_size")
 _STRINGS = ("name", "url", "instructions")
@@ -52,6 +53,8 @@ def read_gateway(node: SourceNode, report: Report) -> GatewaySettings | None:
             found[key] = _string(value, report)
         elif key in _NUMBERS:
             found[key] = _number(value, report)
+        elif key == "wait_s":
+            found[key] = _seconds(value, report)
         elif key == "store":
             found |= {key: _template(value, report), "store_place": value.place}
         elif key == "keys":
@@ -82,6 +85,14 @@ def _number(node: SourceNode, report: Report) -> int | None:
     if isinstance(node.value, int) and not isinstance(node.value, bool) and node.value > 0:
         return node.value
     report("expected a number of 1 or more", node, "")
+    return None
+
+
+def _seconds(node: SourceNode, report: Report) -> float | None:
+    value = node.value
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf:
+        return float(value)
+    report("expected seconds above 0", node, "")
     return None
 
 

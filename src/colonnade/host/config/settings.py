@@ -246,6 +246,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     """The settings of a gateway; None and empty are the defaults of `Gateway`.
 
     - `url` is the URL of the endpoint as clients write it; it needs one with `auth`.
+    - `wait_s` is how long a list waits for a server that has not answered yet.
     - `instructions` are a text, or "gathered": those of all servers.
     - `store` is where state is kept: `memory`, `sqlite:PATH`, or the URL of a Redis server. `keys`
       are references to the keys that encrypt what clients carry, the same in all replicas.
@@ -258,6 +259,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     url: str | None = None
     name_limit: int | None = None
     page_size: int | None = None
+    wait_s: float | None = None
     instructions: str | None = None
     store: ValueTemplate | None = None
     store_place: Place | None = None

@@ -28,7 +28,6 @@ from colonnade.errors import (
     ColonnadeError,
     Fault,
     FaultKind,
-    LocalProtocolError,
     RemoteError,
 )
 from colonnade.host.config.settings import HostProblem, ServerEntry, Settings
@@ -42,12 +41,11 @@ from colonnade.host.servers.listings import (
     ListSource,
     ReviewedItems,
     ServerListings,
-    Steps,
     describe_error,
-    run_cooperatively,
 )
 from colonnade.host.servers.manifest import ServerManifest
 from colonnade.host.servers.naming import BETWEEN, NAME_LIMIT, is_shown, qualified_name
+from colonnade.host.servers.resource_search import ResourceSearch
 from colonnade.host.servers.session import HostedSession, SessionCall
 from colonnade.host.servers.supervisor import DRAIN_S, ServerSupervisor
 from colonnade.ports import RequestContext
@@ -55,7 +53,6 @@ from colonnade.protocol import types as t
 from colonnade.protocol.methods import declares
 from colonnade.protocol.revision import ChangeNotifications, OutputRoot, Tasks
 from colonnade.protocol.schema.error_messages import truncate
-from colonnade.protocol.uritemplate import UriTemplate
 from colonnade.text import close_matches, closest
 
 if TYPE_CHECKING:  # few tools mirror arguments
@@ -513,12 +510,6 @@ MAX_NEAR = 2
 MAX_NAMED = 20
 # A server may list any number of names; this many are compared with one that does not exist.
 MAX_COMPARED = 2000
-# Templates of one server whose literal prefix matches a URI: this many characters of them are
-# tried. A typical one has 60, so a thousand are tried; the most expensive take a millisecond each,
-# and this many a tenth of a second.
-MAX_TRIED = 128 * 1024
-# What each template counts beside its length, so that the number of short ones is bounded.
-TEMPLATE_COST = 64
 
 Nameable = Literal["tools", "prompts"]
 SINGULAR: dict[Nameable, str] = {"tools": "tool", "prompts": "prompt"}
@@ -811,45 +802,28 @@ class Generation:
             or (view.shows_server(owners[0]) and view.shows_item(owners[0], "resources", uri))
         ):
             return owners[0]
-        untried: list[str] = []
-        resources = await self.gather("resources", caller, wait_s, view=view)
-        servers = [
-            one
-            for one, listing in resources.items()
-            if _has_item(_content(one, listing, "resources", view), uri)
-            and (view is None or view.shows_item(one, "resources", uri))
-        ]
-        if not servers:
-            templates = await self.gather("templates", caller, wait_s, view=view)
-            matches = {
-                one: await run_cooperatively(
-                    _matches(_content(one, listing, "templates", view), uri)
-                )
-                for one, listing in templates.items()
-            }
-            servers = [
-                one
-                for one, match in matches.items()
-                if match and (view is None or view.shows_item(one, "resources", uri))
-            ]
-            untried = [one.key for one, match in matches.items() if match is None]
-        if not servers and below:
-            servers = [
-                one
-                for one, listing in resources.items()
-                if _has_below(_content(one, listing, "resources", view), uri)
-                and (view is None or view.shows_item(one, "resources", uri))
-            ]
+        search = ResourceSearch(
+            uri,
+            lambda kind: {one: one.listings(caller).by_kind[kind] for one in self._shown(view)},
+            lambda server, kind, listing: _content(server, listing, kind, view),
+            lambda server: view is None or view.shows_item(server, "resources", uri),
+        )
+        found = await search.run(caller, wait_s, below=below)
+        servers = found.servers
         if len(servers) == 1:
             return servers[0]
         if servers:
             keys = _list_keys([one.key for one in servers])
             message = f"several servers have the resource {truncate(uri)!r}: {keys}"
             raise Fault(FaultKind.INVALID_PARAMS, message, hint="pass server= to choose one")
-        failed = [one.key for one, listing in resources.items() if listing.problem is not None]
-        more = f"; could not be listed: {_list_keys(failed)}" if failed else ""
-        if untried:
-            more += f"; has more templates than are tried: {_list_keys(untried)}"
+        more = (
+            f"; could not be listed: {_list_keys([one.key for one in found.failed])}"
+            if found.failed
+            else ""
+        )
+        if found.untried:
+            keys = _list_keys([one.key for one in found.untried])
+            more += f"; has more templates than are tried: {keys}"
         raise unlisted_resource(uri, more)
 
     # ------------------------------------------------------------ lists of all servers
@@ -976,40 +950,3 @@ def _list_keys(keys: Collection[str]) -> str:
     """Some keys, for people, and for models that pay for every word."""
     named = ", ".join(map(repr, islice(keys, MAX_NAMED))) or "none"
     return named if len(keys) <= MAX_NAMED else f"{named} and {len(keys) - MAX_NAMED} others"
-
-
-def _has_item(listed: ListedItems[Any, Any] | None, uri: str) -> bool:
-    return listed is not None and uri in listed.known
-
-
-def _has_below(listed: ListedItems[Any, Any] | None, uri: str) -> bool:
-    start = uri.rstrip("/") + "/"
-    return listed is not None and any(one.startswith(start) for one in listed.items)
-
-
-def _matches(listed: ListedItems[Any, t.ResourceTemplate] | None, uri: str) -> Steps[bool | None]:
-    """Whether a URI matches a template, or is a listed template itself; None if there are too
-    many to try."""
-    if listed is None or uri in listed.known:
-        return listed is not None
-    left = MAX_TRIED
-    for text in listed.known:
-        yield
-        if not _may_match(text, uri):
-            continue
-        left -= len(text) + TEMPLATE_COST
-        if left < 0:
-            return None
-        with contextlib.suppress(LocalProtocolError):  # an invalid template matches nothing
-            if UriTemplate(text).match(uri) is not None:
-                return True
-    return False
-
-
-def _may_match(template: str, uri: str) -> bool:
-    """Whether both have the same literal prefix, as far as neither is percent-encoded."""
-    literal = template.partition("{")[0].partition("%")[0]
-    if uri.startswith(literal):
-        return True
-    plain, encoded, _ = uri.partition("%")
-    return bool(encoded) and literal.startswith(plain)

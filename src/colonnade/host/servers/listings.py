@@ -81,6 +81,9 @@ LIST_TYPES: Mapping[ListKind, type[t.ProtocolType]] = {
 # How long a list of all servers waits for one server. A server that has to be installed first goes
 # on starting, and is there the next time.
 WAIT_S = 20.0
+# The same for clients that connect to a gateway: they wait for several lists before they begin, and
+# learn by `list_changed` of what comes later.
+CLIENT_WAIT_S = 2.0
 # A server that could not be listed is not asked again for this long, unless a fresh list is wanted.
 RETRY_S = 30.0
 # The lifetime of a list of a server that does not send `list_changed`.
@@ -221,11 +224,21 @@ class Comparable(Protocol):
 T = TypeVar("T", bound=Comparable)
 
 
+class ServerWait:
+    """Since when callers wait for a server that has not answered; None while none do. The lists of
+    a server share it, so a server that hangs delays a client once, not once for each list."""
+
+    __slots__ = ("since",)
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+
+
 class Listing(Generic[T]):
     """The cached list of one server. `what` names it in errors; `fetch` requests it from the server
     for a caller, within `limit_s`, on the session of a call if one is given; `on_change` is called
     when a new list differs from the one that callers have seen; `is_notified` is whether the server
-    sends `list_changed` for it."""
+    sends `list_changed` for it; `wait` is that of the server."""
 
     def __init__(
         self,
@@ -235,6 +248,7 @@ class Listing(Generic[T]):
         limit_s: float,
         on_change: Callable[[], None],
         is_notified: Callable[[], bool],
+        wait: ServerWait,
     ) -> None:
         self.content: T | None = None
         self.error: ColonnadeError | None = None
@@ -244,6 +258,7 @@ class Listing(Generic[T]):
         self._limit_s = limit_s
         self._on_change = on_change
         self._is_notified = is_notified
+        self._wait = wait
         self._is_stale = True
         # A caller wanted it and did not get it; `on_change` was called for the change already.
         self._was_missed = False
@@ -285,22 +300,29 @@ class Listing(Generic[T]):
         self._is_stale = True
         self.error = None
 
+    def request(self, caller: str, *, fresh: bool = False) -> "asyncio.Task[None] | None":
+        """The task that requests the list; None if the list can be used, or failed just now."""
+        if self.is_fresh and not fresh:
+            return None
+        if self._task is None:
+            if self.error is not None and not fresh and _now() < self.failed_at + RETRY_S:
+                return None
+            self._start(caller)
+        return self._task
+
     async def get(self, caller: str, wait_s: float, *, fresh: bool = False) -> T | None:
-        """The list, within a time limit; the previous one if there is no newer one by then.
+        """The list, within a time limit; the previous one if there is no newer one by then. The
+        time counts from the first request to a server that has not answered yet.
 
         Never raises: `problem` says what went wrong.
         """
-        if self.is_fresh and not fresh:
+        task = self.request(caller, fresh=fresh)
+        if task is None:
             return self.content
-        now = _now()
-        if self._task is None:
-            if self.error is not None and not fresh and now < self.failed_at + RETRY_S:
-                return self.content
-            self._start(caller)
-        assert self._task is not None
-        seconds = self._started_at + wait_s - now
+        since = self._started_at if self._wait.since is None else self._wait.since
+        seconds = min(since, self._started_at) + wait_s - _now()
         if seconds > 0:
-            await asyncio.wait([self._task], timeout=seconds)
+            await asyncio.wait([task], timeout=seconds)
         if self.content is None:
             self._was_missed = True
         return self.content
@@ -346,6 +368,11 @@ class Listing(Generic[T]):
         return self.error is None and self.content is None and self._was_missed
 
     @property
+    def has_failed(self) -> bool:
+        """Whether the list is missing, or was not renewed."""
+        return self.error is not None or self.content is None
+
+    @property
     def problem(self) -> str | None:
         """What is wrong, for people; None if nothing is."""
         if self.is_late:
@@ -354,6 +381,8 @@ class Listing(Generic[T]):
 
     def _start(self, caller: str, call: SessionCall | None = None) -> None:
         self._started_at = _now()
+        if self._wait.since is None:
+            self._wait.since = self._started_at
         self._task = asyncio.get_running_loop().create_task(self._run(caller, call))
 
     async def _run(self, caller: str, call: SessionCall | None) -> None:
@@ -378,7 +407,7 @@ class Listing(Generic[T]):
         else:
             self._keep(content, changes)
         finally:
-            self._task = None
+            self._task = self._wait.since = None
 
     def _named(self, error: RemoteError) -> RemoteError:
         """The error with the list and the server in its message, which seldom has them itself."""
@@ -670,6 +699,7 @@ class ServerListings:
         # same. A server with thousands of tools has the same for nearly all of them.
         self.kept: WeakValueDictionary[bytes, ListedItems[Any, Any]] = WeakValueDictionary()
         self._schemas = ToolSchemas(key)
+        self._wait = ServerWait()
         # Whether it was used since the last look for lists that are not.
         self.was_used: bool = True
         self.tools: Listing[ListedItems[HostTool, t.Tool]]
@@ -706,6 +736,7 @@ class ServerListings:
             limit_s,
             lambda: self._on_change(kind),
             lambda: self._is_notified(kind),
+            self._wait,
         )
 
     # ------------------------------------------------------------ manifests
