@@ -12,7 +12,7 @@ from colonnade.client import input_callbacks as hearing
 from colonnade.client import request as asking
 from colonnade.client import subscriptions as listening
 from colonnade.host.agent import search
-from colonnade.host.servers import generation as catalogue
+from colonnade.host.servers import resource_search as catalogue
 from colonnade.protocol import input_rounds as interview
 from colonnade.protocol import jsonrpc
 from colonnade.protocol import subscriptions as exchange_subscription

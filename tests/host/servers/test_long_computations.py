@@ -11,10 +11,10 @@ from colonnade import Handler, Host, RemoteError, RequestContext, Server
 from colonnade.host.agent import search
 from colonnade.host.agent import search as looking
 from colonnade.host.agent.search import MAX_TEXT, MAX_TOTAL, Index, ToolSearch, fair_share
-from colonnade.host.servers import generation as catalogue
 from colonnade.host.servers import listings as slices
-from colonnade.host.servers.generation import MAX_TRIED
+from colonnade.host.servers import resource_search as catalogue
 from colonnade.host.servers.listings import HostTool, Steps, run_cooperatively, run_to_completion
+from colonnade.host.servers.resource_search import MAX_TRIED
 from colonnade.protocol import types as t
 from colonnade.protocol.uritemplate import UriTemplate
 from live import live
