@@ -55,6 +55,12 @@ def test_the_client_is_the_last_address_that_is_no_trusted_proxy(value: bytes, c
         (b"for=8.8.8.8;for=1.1.1.1", "10.0.0.1"),
         (b"for=8.8.8.8, proto=https", "10.0.0.1"),
         (b'for="8.8.8.8', "10.0.0.1"),
+        (b"for=8.8.8.8; ;", "8.8.8.8"),
+        # A quoted string that a client begins swallows what the proxy server adds.
+        (b'for=1.1.1.1;x=", for=8.8.8.8', "10.0.0.1"),
+        (b'for=1.1.1.1;x=", for="[2a00::1]:80"', "10.0.0.1"),
+        (b'for=1.1.1.1;x=", for="_hidden";by="_us"', "10.0.0.1"),
+        (b'for=1.1.1.1;x="\\", for=8.8.8.8', "10.0.0.1"),
     ],
 )
 def test_the_header_of_rfc_7239_is_read_as_well(value: bytes, client: str) -> None:
@@ -74,6 +80,11 @@ def test_a_header_that_a_proxy_server_passes_on_unread_lets_nobody_choose_an_add
 
 def test_several_header_lines_are_one_list() -> None:
     assert address_of("10.0.0.1", (XFF, b"1.1.1.1"), (XFF, b"8.8.8.8")) == "8.8.8.8"
+
+
+def test_a_line_that_a_client_leaves_open_does_not_swallow_the_line_of_the_proxy_server() -> None:
+    theirs = (FORWARDED, b'for=1.1.1.1;x="')
+    assert address_of("10.0.0.1", theirs, (FORWARDED, b"for=8.8.8.8")) == "8.8.8.8"
 
 
 def test_a_proxy_server_is_known_by_its_address_of_either_family() -> None:

@@ -17,7 +17,7 @@ from colonnade.protocol.http.security import name_list
 
 # Behind more proxy servers than this the last of them counts as the client.
 MAX_PROXIES: Final = 32
-# Of each header; the last entry of a longer one counts only.
+# Of each line of a header; only the last entries of a longer one count.
 MAX_HEADER_BYTES: Final = 16 * 1024
 
 _FORWARDED_FOR, _FORWARDED = b"x-forwarded-for", b"forwarded"
@@ -74,10 +74,13 @@ class TrustedProxies(Struct, frozen=True):
         """
         found: set[Address] = set()
         for name, read in ((_FORWARDED_FOR, _read_list), (_FORWARDED, _read_forwarded)):
-            values = [value for header, value in headers if header == name]
-            if values:
-                text = b",".join(values)[-MAX_HEADER_BYTES:].decode("latin-1")
-                found.add(self._first_untrusted(peer, read(text)))
+            lines = [value for header, value in headers if header == name]
+            nodes: list[str] = []
+            # Each on its own: a quote that a client leaves open must not swallow the next line.
+            for line in lines[-MAX_PROXIES:]:
+                nodes += read(line[-MAX_HEADER_BYTES:].decode("latin-1"))
+            if lines:
+                found.add(self._first_untrusted(peer, nodes))
         return found.pop() if len(found) == 1 else peer
 
     def _first_untrusted(self, peer: Address, nodes: list[str]) -> Address:
@@ -100,15 +103,14 @@ def _read_list(text: str) -> list[str]:
 
 
 def _read_forwarded(text: str) -> list[str]:
-    """The `for` of each element; empty where it is absent or twice."""
+    """The `for` of each element; empty where it is absent or twice, or the element is invalid: a
+    client may have left a quote open, which swallows what the proxy server has added."""
     nodes: list[str] = []
     for element in _ELEMENTS.findall(text):
-        found: list[str] = []
-        for part in _PAIRS.findall(element):
-            pair = _PAIR.fullmatch(part.strip())
-            if pair is not None and pair[1].lower() == "for":
-                found.append(pair[2].strip('"'))
-        nodes.append(found[0] if len(found) == 1 else "")
+        parts = [part.strip() for part in _PAIRS.findall(element)]
+        pairs = [_PAIR.fullmatch(part) for part in parts if part]
+        found = [one[2].strip('"') for one in pairs if one and one[1].lower() == "for"]
+        nodes.append(found[0] if len(found) == 1 and all(pairs) else "")
     return nodes
 
 
