@@ -527,6 +527,13 @@ CUTS: dict[str, Cut] = {
         LIMITS,
         "leaves_no_counter",
     ),
+    "registrations at the same time": Cut(
+        f"{PROXY}/responses.py",
+        "    for name, limit in reversed(limits):\n",
+        "    for name, limit in limits:\n",
+        LIMITS,
+        "at_the_same_time",
+    ),
     "address behind a proxy server": Cut(
         "transport/http_server/app.py",
         "            if self._proxies is not None:  # before",

@@ -1,5 +1,6 @@
 """What strangers can make the proxy store, fetch or wait for is bounded, and shared fairly."""
 
+import asyncio
 import json
 import secrets
 from typing import Any
@@ -41,6 +42,30 @@ class MarkedStore(MemoryStore):
     async def use_once(self, principal: str, mark: bytes, ttl_s: float) -> bool:
         self.marked += 1
         return await super().use_once(principal, mark, ttl_s)
+
+
+class MeetingStore(MemoryStore):
+    """A store in which so many readers of each counter wait for each other."""
+
+    meeting: asyncio.Barrier | None = None
+
+    async def get(self, principal: str, key: str) -> bytes | None:
+        found = await super().get(principal, key)
+        if self.meeting is not None and " count " in key:
+            await self.meeting.wait()
+        return found
+
+
+@live
+async def test_registrations_at_the_same_time_use_up_no_more_than_a_share() -> None:
+    store = MeetingStore(is_shared=True)
+    async with proxied(store=store, max_registrations_per_hour=20) as setup:
+        store.meeting = asyncio.Barrier(40)
+        replies = await asyncio.gather(*(register_from(setup, "8.8.8.8") for _ in range(40)))
+        assert [one.status for one in replies].count(201) == 3
+        store.meeting = None
+        assert (await register_from(setup, "8.8.4.4")).status == 201
+        assert (await register_from(setup, "1.1.1.1")).status == 201
 
 
 @live

@@ -121,7 +121,8 @@ async def check_quota(
     all, or from one of the networks of an address. Without an address only the whole is counted.
 
     A refused event is counted nowhere: it would use up the share of the networks around it, and
-    leave counters of any number of addresses in the store.
+    leave counters of any number of addresses in the store. Of many at the same time, those above a
+    limit are counted in the narrowest network alone, so that they use up nothing of the others.
     """
     limits = [(what, most)]
     for network, percent in _networks(source):
@@ -130,7 +131,7 @@ async def check_quota(
         if await storage.counted(name, window_s) >= limit:
             network = "" if name == what else " from one network"
             raise unavailable(f"too many {what}{network}; try again later")
-    for name, limit in limits:
+    for name, limit in reversed(limits):
         counted = await storage.count(name, window_s)
         if counted > limit:  # with others at the same time
             raise unavailable(f"too many {what}; try again later")
