@@ -63,7 +63,9 @@ def test_a_number_that_is_out_of_range_is_read_in_no_one_way() -> None:
         (None, []),
         ("x", []),
         ("yes", [1]),
-        (" 1_0 ", [10, 10]),
+        (" 1_0 ", [10, 10, 10]),
+        ("1_.5", [1.5, 1.5]),
+        ("0_-1", [-1, -1, -1]),
         ("inf", [float("inf")]),
         ("0x10", [16]),
         ("0xg", []),
@@ -139,3 +141,25 @@ def test_a_value_is_every_text_that_a_server_may_make_of_it(
 def test_a_long_text_has_no_other_form() -> None:
     assert list(forms_of(ID * 9)) == []
     assert list(texts_of("1" * 1000)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2024-01-01 12:00:00,50+0200", "2024-01-01T10:00:00.500000Z"),
+        ("2024-01-01T10:00:00.000", "2024-01-01T10:00:00"),
+        ("2024-01-01t00:00z", "2024-01-01T00:00:00Z"),
+        ("2024-01-01T00:00:00.0+05:00", "2024-01-01"),
+        ("10:00", "10:00:00"),
+        ("10:00:00.0-00:00", "10:00:00Z"),
+    ],
+)
+def test_a_moment_is_each_of_its_spellings(text: str, expected: str) -> None:
+    assert expected in forms_of(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["2024-02-30T10:00:00Z", "0001-01-01T01:00:00+23:00", "99:99:99Z", "5 apples"]
+)
+def test_a_moment_that_no_calendar_has_is_a_text(text: str) -> None:
+    assert list(forms_of(text)) == []

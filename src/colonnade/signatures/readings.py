@@ -21,7 +21,7 @@ that is not in this table: a reading that is missing here gets around the rules 
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -61,6 +61,9 @@ NUMBER: Final = r"(?a)[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _DATE_TIME = (
     r"(?a)(\d{4}-\d\d-\d\d)(?:[Tt _](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?([Zz]|[+-]\d\d:?\d\d)?)?"
 )
+# Every spelling of a moment and of a time of day that pydantic takes.
+_ANY_TIME = r"(?a)(\d\d:\d\d(?::\d\d)?)(?:[.,](\d+))?([Zz]|[+-]\d\d:?\d\d)?"
+_ANY_MOMENT = rf"(?a)(\d{{4}}-\d\d-\d\d)[Tt _]{_ANY_TIME.removeprefix('(?a)')}"
 _MIDNIGHT = r"(?a)(\d{4}-\d\d-\d\d)[T ]00:00(?::00(?:\.0+)?)?(?:Z|\+00:00)?"
 _CLOCK = r"(?a)(\d\d:\d\d)(Z|[+-]\d\d:\d\d)?"
 _WEEKS = r"(?a)(-?)P(\d{1,6})W"
@@ -172,8 +175,10 @@ def _numbers_in(value: str) -> Numbers:
         readers = (_prefixed,)
     elif "/" in text:
         readers = (Fraction,)
-    if "-" in text:  # pydantic reads `00-5` and `+-5` as -5
-        text = re.sub(r"^\+?0*(?=-)", "", text)
+    if "_" in text:  # pydantic reads `1_.5` as 1.5
+        readers = (*readers, _without_underscores)
+    if "-" in text:  # and `00-5`, `0_-5` and `+-5` as -5
+        text = re.sub(r"^\+?0*(?=-)", "", text.replace("_", ""))
     found: list[Number] = []
     for read in readers:
         try:
@@ -187,6 +192,10 @@ def _numbers_in(value: str) -> Numbers:
 
 def _prefixed(text: str) -> int:
     return int(text, 0)
+
+
+def _without_underscores(text: str) -> float:
+    return float(text.replace("_", ""))
 
 
 def _float(number: int) -> float:
@@ -236,7 +245,9 @@ def forms_of(text: str) -> Iterator[str]:
     """The forms of a date, a time, an id or an address in which a server reads this text."""
     if has_forms(text):
         written = [*(write(text) for write in FORMATS.values()), _address(text)]
-        yield from (one for one in written if one != text)
+        if text[:1].isdecimal():
+            written += [_moment(text), _day(text), _time_of_day(text)]
+        yield from (one for one in dict.fromkeys(written) if one != text)
 
 
 def _moments(numbers: Numbers) -> Iterator[str]:
@@ -252,6 +263,47 @@ def _moments(numbers: Numbers) -> Iterator[str]:
             yield moment.date().isoformat()
         if isinstance(number, int):
             yield from _addresses(number)
+
+
+def _moment(text: str) -> str:
+    """A date and time in UTC, without zeros at its end; without a time zone as it is."""
+    found = re.fullmatch(_ANY_MOMENT, text)
+    if not found:
+        return text
+    date, clock, fraction, offset = found.groups()
+    try:
+        moment = datetime.fromisoformat(f"{date}T{clock}{_fraction(fraction)}{_offset(offset)}")
+        moment = moment.astimezone(UTC) if offset else moment
+    except (ValueError, OverflowError):  # what no calendar has
+        return text
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def _day(text: str) -> str:
+    """The day that begins at a moment, in its own time zone."""
+    found = re.fullmatch(_ANY_MOMENT, text)
+    is_midnight = found and not (found[2] + (found[3] or "")).strip("0:")
+    return found[1] if found and is_midnight else text
+
+
+def _time_of_day(text: str) -> str:
+    found = re.fullmatch(_ANY_TIME, text)
+    if not found:
+        return text
+    clock, fraction, offset = found.groups()
+    try:
+        moment = time.fromisoformat(f"{clock}{_fraction(fraction)}{_offset(offset)}")
+    except ValueError:
+        return text
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def _fraction(digits: str | None) -> str:
+    return f".{digits[:6]}" if digits else ""
+
+
+def _offset(offset: str | None) -> str:
+    return (offset or "").upper()
 
 
 def _addresses(number: int) -> Iterator[str]:

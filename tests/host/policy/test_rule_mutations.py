@@ -304,8 +304,8 @@ CUTS: dict[str, Cut] = {
     ),
     "members with numbers": Cut(
         "host/policy/rules/arguments.py",
-        "elif loosely and step.isdecimal():",
-        "elif False:",
+        "if step.isdecimal() and (loosely or step in members):",
+        "if False:",
         ARGUMENTS,
         "numbered_members",
     ),
@@ -315,6 +315,27 @@ CUTS: dict[str, Cut] = {
         "            if index >= MAX_VALUES:\n                return\n",
         ARGUMENTS,
         "numbered_members",
+    ),
+    "members of a named tuple": Cut(
+        "host/policy/rules/arguments.py",
+        "or (loosely and not numbers)",
+        "",
+        ARGUMENTS,
+        "step_of_a_path",
+    ),
+    "defaults in maps": Cut(
+        "host/policy/rules/arguments.py",
+        "            inner += rest if name in members else ()\n",
+        "",
+        ARGUMENTS,
+        "tuples_and_maps",
+    ),
+    "one moment in two time zones": Cut(
+        "signatures/readings.py",
+        "            written += [_moment(text), _day(text), _time_of_day(text)]\n",
+        "            pass\n",
+        ARGUMENTS,
+        "however_it_is_written",
     ),
     "present in strings": Cut(
         "host/policy/rules/arguments.py",

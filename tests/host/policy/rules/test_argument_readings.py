@@ -317,3 +317,83 @@ def test_an_object_with_too_many_numbered_members_counts_for_deny() -> None:
     assert denied({"rows.1": "x"}, {"rows": {"01": "x"}})
     assert not denied({"rows.1": "x"}, {"rows": {"02": "x"}})
     assert not allowed({"rows.1": "x"}, {"rows": {"01": "x"}})
+
+
+@pytest.mark.parametrize(
+    ("condition", "arguments"),
+    [
+        # A server with numbers as keys takes the last of these.
+        ({"map.1": "x"}, {"map": {"1": "ok", "01": "x"}}),
+        ({"map.1": "x"}, {"map": '{"1": "ok", " 1": "x"}'}),
+        ({"map.10": "x"}, {"map": {"10": "ok", "1_0": "x"}}),
+        ({"map.1": "x"}, {"map": {"1": "ok", "0" * 500 + "1": "x"}}),
+        ({"paths.*": "x"}, {"paths": {"*": "ok", "a": "x"}}),
+        # pydantic reads an object as a named tuple, whose schema is that of an array.
+        ({"user.0": "admin"}, {"user": {"name": "admin"}}),
+        ({"user.0": "admin"}, {"user": '{"name": "admin"}'}),
+    ],
+)
+def test_every_member_that_a_step_of_a_path_may_mean_is_judged(
+    condition: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    assert denied(condition, arguments)
+
+
+def test_a_member_with_the_number_of_another_is_not_allowed_by_that() -> None:
+    assert allowed({"map.1": "ok"}, {"map": {"1": "ok", "2": "x"}})
+    assert not allowed({"map.1": "ok"}, {"map": {"1": "ok", "01": "x"}})
+    assert not allowed({"map.1": "ok"}, {"map": {"01": "ok"}})
+    assert not allowed({"map.*": "ok"}, {"map": {"*": "ok", "a": "x"}})
+    assert not denied({"map.1": "x"}, {"map": {"1": "ok", "2": "x"}})
+
+
+@pytest.mark.parametrize(
+    ("expected", "sent"),
+    [
+        *(
+            ("2024-01-01", f"2024-01-01T00:00:00{end}")
+            for end in ("z", "+0000", "-00:00", "+05:00")
+        ),
+        ("2024-01-01", "2024-01-01_00:00:00,000"),
+        ("2024-01-01T10:00:00Z", "2024-01-01T10:00:00+00:00"),
+        ("2024-01-01T10:00:00Z", "2024-01-01T10:00:00.000Z"),
+        ("2024-01-01T10:00:00Z", "2024-01-01T12:00:00+0200"),
+        ("2024-01-01T12:00:00+02:00", "2024-01-01T10:00Z"),
+        ("2024-01-01T12:00:00+02:00", 1704103200),
+        ("2024-01-01T10:00:00.5Z", 1704103200.5),
+        ("2024-01-01T10:00:00", "2024-01-01 10:00:00.000000"),
+        ("10:00:00", "10:00"),
+        ("10:00:00", "10:00:00.000"),
+        ("10:00:00Z", "10:00:00+00:00"),
+    ],
+)
+def test_a_moment_is_denied_however_it_is_written(expected: str, sent: object) -> None:
+    assert denied({"at": expected}, {"at": sent})
+
+
+def test_dates_that_no_calendar_has_are_texts() -> None:
+    for text in ("2024-02-30T10:00:00Z", "0001-01-01T00:00:00+23:00", "99:99:99"):
+        assert denied({"at": text}, {"at": text})
+        assert not denied({"at": "2024-01-01T10:00:00Z"}, {"at": text})
+
+
+@pytest.mark.parametrize(
+    ("place", "sent"),
+    [
+        ({"type": "array", "prefixItems": [{}, {"$ref": "#/$defs/User"}]}, [1, {}]),
+        ({"type": "array", "prefixItems": [{}], "items": {"$ref": "#/$defs/User"}}, [1, {}]),
+        ({"type": "object", "additionalProperties": {"$ref": "#/$defs/User"}}, {"1": {}}),
+        ({"type": "object", "patternProperties": {"^": {"$ref": "#/$defs/User"}}}, {"1": {}}),
+    ],
+)
+@pytest.mark.parametrize("path", ["users.1.role", "users.*.role", "users"])
+def test_defaults_inside_of_tuples_and_maps_count(
+    place: dict[str, Any], sent: object, path: str
+) -> None:
+    user = {"properties": {"role": {"default": "admin"}}}
+    schema = {"$defs": {"User": user}, "properties": {"users": place}}
+    request = replace(
+        asked(arguments={"users": sent}), definition=t.Tool(name="x", input_schema=schema)
+    )
+    policy = Policy([Rule("deny", arguments={path: "admin"})], default="allow")
+    assert policy.decide(request).action == "deny"

@@ -31,6 +31,7 @@ from colonnade.host.policy.rules.conditions import MAX_PATTERNS, about, several
 from colonnade.host.policy.rules.patterns import EVERY_READING, TextPattern
 from colonnade.signatures.readings import (
     UNREADABLE,
+    Numbers,
     boolean_of,
     forms_of,
     has_forms,
@@ -305,18 +306,27 @@ def _structure(text: str, strings: int) -> Any:
 
 
 def _members(members: dict[str, Any], step: str, *, loosely: bool) -> Iterable[Any]:
+    if step == "*":
+        yield from members.values()
+        return
     if step in members:
         yield members[step]
-    elif step == "*":
-        yield from members.values()
-    elif loosely and step.isdecimal():  # a server may read the names as numbers: `01` is 1
-        number = numbers_of(step)
+    # A server may read the names as numbers: `01` is 1. Or it takes a tuple with names: the place
+    # of a member is not known then.
+    if step.isdecimal() and (loosely or step in members):
+        expected = numbers_of(step)
         for index, (name, one) in enumerate(members.items()):
             if index >= MAX_VALUES:
                 yield UNREADABLE
                 return
-            if numbers_of(name) == number:
+            if name != step and _is_index(numbers_of(name), expected, loosely=loosely):
                 yield one
+
+
+def _is_index(numbers: Numbers, expected: Numbers, *, loosely: bool) -> bool:
+    if numbers is UNREADABLE or expected is UNREADABLE:
+        return True
+    return any(one in expected for one in numbers) or (loosely and not numbers)
 
 
 def _items(items: list[Any], step: str) -> Iterable[Any]:
@@ -396,7 +406,11 @@ class SchemaDefaults:
         if isinstance(value, dict):
             yield from self._in_members(cast("dict[str, Any]", value), steps, places, levels)
         elif isinstance(value, list) and (not steps or steps[0] == "*" or steps[0].isdecimal()):
-            inner = [one["items"] for one in places if "items" in one]
+            # Which schema is for which item is not looked at: any may be.
+            inner: list[Any] = [one["items"] for one in places if "items" in one]
+            for one in places:
+                first = one.get("prefixItems")
+                inner += cast("list[Any]", first) if isinstance(first, list) else ()
             for item in cast("list[Any]", value) if inner else ():
                 yield from self._find(item, steps[1:], inner, levels - 1)
 
@@ -409,9 +423,17 @@ class SchemaDefaults:
     ) -> Iterator[Any]:
         properties = [cast("Any", one.get("properties")) for one in places]
         known = [cast("dict[str, Any]", one) for one in properties if isinstance(one, dict)]
+        rest: list[Any] = []
+        for one in places:
+            more, named = one.get("additionalProperties"), one.get("patternProperties")
+            rest += [more] if isinstance(more, dict) else ()
+            rest += cast("dict[str, Any]", named).values() if isinstance(named, dict) else ()
         names = dict.fromkeys(name for one in known for name in one)
+        if rest:
+            names |= dict.fromkeys(members)
         for name in names if not steps or steps[0] == "*" else steps[:1]:
             inner = [one[name] for one in known if name in one]
+            inner += rest if name in members else ()
             if inner:
                 yield from self._find(members.get(name, UNSET), steps[1:], inner, levels - 1)
 
