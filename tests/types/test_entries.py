@@ -216,6 +216,7 @@ def test_results_are_typed(tmp_path: Path) -> None:
     picture.write_bytes(b"x")
     assert_type(ToolReturn("words", data={"a": 1}, meta={"x": 1}, is_error=True).is_error, bool)
     assert_type(Image(path=picture), Image)
+    assert_type(Image(str(picture)), Image)
     assert_type(Image(b"x", format="png"), Image)
     assert_type(Audio(b"x", format="wav"), Audio)
     assert_type(File("text", uri="notes://a", mime_type="text/plain"), File)

@@ -263,7 +263,7 @@ NOT_ASKED = [
     "poetry run python -m server",
     "poetry -C x run server",
     "conda run -n x --no-capture-output python server.py",
-    "docker run -i --rm -e TOKEN -e A=1 ghcr.io/github/github-mcp-server",
+    "docker run -i --rm -e TOKEN -e A=1 registry.example.com/github/github-mcp-server",
     "docker run -i --rm --mount type=bind,src=/home/you/x,dst=/x mcp/filesystem /x",
     "docker run --rm -i --network host --init mcp/postgres postgresql://x",
     "docker mcp gateway run --servers x",
