@@ -502,6 +502,25 @@ def test_json_is_searched_in_windows_that_divide_nothing(ascii: bool) -> None:
         assert hides_text(hidden), before
 
 
+@pytest.mark.parametrize("shift", range(4))
+def test_each_character_of_four_bytes_at_the_edge_of_a_window_is_judged(shift: int) -> None:
+    # The edge of the window may be within a character.
+    before = "x" * (WINDOW - 80 - shift)
+    for place in range(40):
+        emoji = ["\U0001f600"] * 40
+        emoji[place] = "\U000e0041"
+        written = json.dumps(f"{before}{''.join(emoji)}{'x' * WINDOW}", ensure_ascii=False)
+        assert hides_text(written.encode()), place
+
+
+@pytest.mark.parametrize("backslashes", [100, 101, WINDOW, 2 * WINDOW + 1])
+@pytest.mark.parametrize("before", [WINDOW - 66, WINDOW - 65, WINDOW - 1, WINDOW])
+def test_backslashes_before_a_window_do_not_hide_an_escape(before: int, backslashes: int) -> None:
+    text = "x" * before + "\\" * backslashes + "\u202e"
+    assert hides_text(json.dumps(text).encode())
+    assert not hides_text(json.dumps(f"{'x' * before}{chr(92) * backslashes}u202e|").encode())
+
+
 # ---------------------------------------------------------------- names
 
 

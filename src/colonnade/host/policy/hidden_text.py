@@ -16,8 +16,9 @@ from colonnade.text import has_hidden, hidden_in, visible
 # Bytes of JSON that are searched at once: some two milliseconds.
 WINDOW: Final = 65_536
 # Bytes that two windows share: more than an emoji with its joiners and styles as escapes of JSON,
-# so a character is seen with its neighbours in one of the two.
-OVERLAP: Final = 64
+# so a character is seen with its neighbours in one of the two; and more than the characters at both
+# edges, which may have four bytes each.
+OVERLAP: Final = 128
 # Characters at an edge that the other window judges: it knows what stands next to them.
 MARGIN: Final = 8
 
@@ -69,16 +70,19 @@ _HARMLESS: Final = frozenset({"\\r\\n", '\\"', "\\\\", "\\/", "\\n", "\\t"})
 
 def hides_text(raw: Raw | bytes) -> bool:
     """Whether hidden text is anywhere in what a server wrote, also in members that no type has. At
-    the edge of a window, escapes of JSON may be taken for others: then it may say so wrongly."""
+    the end of a window, escapes of JSON may be taken for others: then it may say so wrongly."""
     written = memoryview(raw)
-    return any(
-        _window_hides(
-            bytes(written[at : at + WINDOW + OVERLAP]).decode(errors="ignore"),
-            MARGIN if at else 0,
-            MARGIN if at + WINDOW < len(written) else 0,
-        )
-        for at in range(0, len(written), WINDOW)
-    )
+    start = 0
+    for at in range(0, len(written), WINDOW):
+        piece = bytes(written[start : at + WINDOW + OVERLAP])
+        left = MARGIN if at + WINDOW < len(written) else 0
+        if _window_hides(piece.decode(errors="ignore"), MARGIN if at else 0, left):
+            return True
+        # A backslash at the end of this window may escape what follows. The next window begins with
+        # it then: else the escapes in that one would be read one character off.
+        whole = piece[: at + WINDOW - start]
+        start = at + WINDOW - (len(whole) - len(whole.rstrip(b"\\"))) % 2
+    return False
 
 
 def _window_hides(text: str, skipped: int, left: int) -> bool:
