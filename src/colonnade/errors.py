@@ -123,8 +123,9 @@ def without_frames(error: E) -> E:
     """The same exception, without the stack frames that it and its causes passed through.
 
     A frame refers to all local variables, such as the request and its arguments. If the request
-    refers to the exception in turn, the circle stays in memory until the garbage collector runs,
-    and for ever if one of its objects is unknown to the collector (`gc=False`).
+    refers to the exception in turn, this reference cycle stays in memory until the garbage
+    collector runs. If the collector does not track one of the objects (`gc=False`), the cycle stays
+    for ever.
     """
     error.__traceback__ = error.__cause__ = error.__context__ = None
     return error
@@ -210,15 +211,15 @@ class Fault(RemoteProtocolError):
         return f"Fault({self.kind.name}, {self.message!r})"
 
 
-# Members of `data` in an error, and of `_meta` in a result with `isError`: what a gateway or a
-# replica knows of the effect of a request.
+# Members of `data` in an error and of `_meta` in a result with `isError`. With these, a gateway or
+# a replica reports whether a request may have had an effect.
 NOT_SENT_KEY = "notSent"
 EFFECT_UNKNOWN_KEY = "effectUnknown"
 
 
 def says_not_sent(members: Any) -> bool:
-    """Whether the `data` of an error, or the `_meta` of a result, says that a request was not
-    started."""
+    """Whether `members` (`data` of an error or `_meta` of a result) reports that the request was
+    not started."""
     if not isinstance(members, dict):
         return False
     said = cast("dict[str, Any]", members)
@@ -226,7 +227,8 @@ def says_not_sent(members: Any) -> bool:
 
 
 def says_effect_unknown(members: Any) -> bool:
-    """Whether it says that the request may have had an effect."""
+    """Whether `members` (`data` of an error or `_meta` of a result) reports that the request may
+    have had an effect."""
     said = cast("dict[str, Any]", members) if isinstance(members, dict) else {}
     return said.get(EFFECT_UNKNOWN_KEY) is True
 
@@ -308,8 +310,8 @@ class ChannelError(ColonnadeError):
         return self.output.stderr
 
     def effect(self, *, is_call: bool) -> dict[str, bool] | None:
-        """What is known of the effect of the request, for a client of this program; None if nothing
-        is. A call has an unknown effect once it was sent; other requests have none."""
+        """The members `notSent` and `effectUnknown` for a client of this program; None if both are
+        false. A call that was sent has an unknown effect; other requests have no effects."""
         is_unknown = self.effect_unknown or (is_call and not self.not_sent)
         if not (self.not_sent or is_unknown):
             return None
@@ -392,9 +394,11 @@ class Refused(ColonnadeError):
 
     `reason` says by which part of a host's policy: `rule` (the rule is in `rule`), `approval` (a
     person declined, or the approval expired), `no_approver` (there is no way to ask), `definition`
-    (it is not the one that was accepted), `changed` (the policy or the definition has changed since
-    the decision), `hidden_text` (in what would be sent back) or `audit` (it cannot be recorded);
-    `store_full` if a store has no room for anybody now; empty otherwise.
+    (the definition is not the accepted one), `changed` (the policy or the definition has changed
+    since
+    the decision), `hidden_text` (a name or choice that would be sent back to the server has hidden
+    text) or `audit` (the call cannot be recorded). `store_full` means that a store has no room for
+    any caller. Otherwise `reason` is empty.
     """
 
     reason: str = ""

@@ -28,8 +28,8 @@ OWNER_ONLY: Final = 0o600
 
 
 class ConfigFileEditor:
-    """One file, as it was when it was read. With `project`, the folder of a project, the file must
-    be in it: raises `CliError` for one that a symbolic link puts elsewhere."""
+    """One file, as it was when it was read. With `project` (the folder of a project), raises
+    `CliError` for a file that a symbolic link puts outside of that folder."""
 
     def __init__(self, path: str, *, project: str = "") -> None:
         self.shown: str = clean(path)
@@ -155,7 +155,7 @@ class ConfigFileEditor:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether a path is in a folder, or in one below; both are absolute, without links."""
+    """Whether a path is in a folder or its subfolders. Both are absolute and free of links."""
     try:
         return path != folder and os.path.commonpath((path, folder)) == folder
     except ValueError:  # on another drive

@@ -179,8 +179,8 @@ class Client(BaseClient):
         return self._tools.update(tools, mirrors=mirrors, stale=stale, tasks=tasks)
 
     def share_schemas(self, listed: Sequence[t.Tool], equal: ToolSchemas) -> None:
-        """Keep the schemas of an equal list of tools, which several clients may use, in place of
-        those of this list."""
+        """Replace the schemas of this client's list of tools by the schemas of an equal list, so
+        that several clients share them."""
         self._tools.share(listed, equal)
 
     @overload
@@ -409,7 +409,7 @@ class Client(BaseClient):
         try:
             return await task.outcome_or_cancel()
         except ChannelError as error:
-            error.not_sent = False  # a request about the task was not sent, but the call was
+            error.not_sent = False  # the call was sent; only a request about its task was not
             raise
         except AuthError as error:
             error.accepted = True

@@ -349,7 +349,7 @@ class ManagedConnection:
     async def _recover(
         self, method: str, conversation: Conversation, error: ColonnadeError
     ) -> bool:
-        """Prepare a retry after an error if that is safe; False if it is not."""
+        """Prepare a retry after an error. Returns False if a retry is not safe."""
         if self._closed is not None or not self.transport.can_reconnect:
             return False
         if not (may_repeat(method, error) or await self._was_replaced(conversation, error)):

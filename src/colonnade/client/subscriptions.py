@@ -60,8 +60,9 @@ class ChangeStream:
 
     If the connection is lost, or the server ends the subscription, the client listens again if
     possible, and then everything counts as changed. Raises `ConnectionLost` if the connection
-    cannot be opened again, or if changes were not consumed for too long. Ends if the server has
-    ended the subscription and the client cannot listen again, or if the server ends each one soon.
+    cannot be opened again, or if changes were not consumed for too long. The iteration ends if the
+    server has ended the subscription and the client cannot listen again, or if the server keeps
+    ending new subscriptions shortly after they begin.
     """
 
     def __init__(self, wanted: t.SubscriptionFilter) -> None:
@@ -354,8 +355,8 @@ class ChangeSubscription:
             await asyncio.wait([answer])
             error = _error_of(answer)
             tries = 0 if loop.time() - since >= STABLE_S else tries + 1
-            # Without an error the server has ended it: a replica that shuts down does, and the
-            # others go on.
+            # Without an error, the server has ended the subscription. A replica does so when it
+            # shuts down, and other replicas still serve.
             while (error is not None or answer is self._current[2]) and self._should_retry(
                 error, tries
             ):

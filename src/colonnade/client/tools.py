@@ -285,8 +285,8 @@ class ToolSchemas:
         return usable
 
     def share(self, listed: Sequence[t.Tool], equal: "ToolSchemas") -> None:
-        """Keep the schemas of an equal list of tools in place of those of this list, unless another
-        one was listed since."""
+        """Replace the schemas of this list of tools by the schemas of an equal list, unless the
+        tools were listed again since."""
         if not listed or self.inputs.get(listed[-1].name) is not listed[-1].input_schema:
             return
         self.inputs = equal.inputs

@@ -35,8 +35,8 @@ class GatewayApp(HttpApp):
 
     @property
     def has_routes_of_others(self) -> bool:
-        """Whether another application, which is not one of ours, may serve /health itself: it is
-        around the first view."""
+        """Whether an application of the user may serve /health itself: it wraps the first view
+        (`around=`)."""
         return self._views[0].has_around if self._views else self.has_around
 
     def make_replica(self, store: Store) -> "Replica":

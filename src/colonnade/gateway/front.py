@@ -178,7 +178,7 @@ class GatewayFront:
         respond, or a middleware refuses. A model can read the result of a tool."""
         origin = request.exchange.origin
         if isinstance(error, RemoteProtocolError) and not error.server and origin is not None:
-            error.with_server(origin.server)  # found when something looked at what it had sent
+            error.with_server(origin.server)  # raised when the server's result was decoded later
         self._log_failure(request, error)
         # What a server has printed and where a rule is written are for the operator, who is the
         # only caller on stdio.

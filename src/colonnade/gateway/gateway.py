@@ -83,8 +83,8 @@ class Gateway(RunnableService):
     what clients carry: both the same on all replicas, the newest key first. A host that was not
     entered with `async with` is closed when the gateway stops. `name_limit` is the length of the
     names of tools and prompts: clients put a prefix of their own before them. `wait_s` is how long
-    a list waits for a server that has not answered yet. `instructions` are a
-    text, or "gathered": those of all servers. `views` are further endpoints, each with some of the
+    a list waits for a server that has not answered yet. `instructions` are a text, or "gathered":
+    those of all servers. `views` are further endpoints, each with some of the
     servers: `views={"dev": ["files", "git"]}` is at `/mcp/dev`.
     """
 

@@ -102,7 +102,7 @@ class HeldOutcome(Struct, frozen=True, omit_defaults=True):
     data: Raw = Raw(b"")
     server: str = ""
     public: str = ""
-    # Whether the call was sent and lost, or was not sent.
+    # Set if the call failed: whether the call was lost after it was sent, or never sent.
     lost: bool = False
     not_sent: bool = False
 
@@ -194,7 +194,7 @@ class HeldRequest(RequestFields):
         self._callers = request.callers
         self._network = request.network
         self._debug = request.debug
-        # The call of this request, until it has its outcome: the two refer to each other.
+        # The call of this request. Cleared with its outcome, since both refer to each other.
         self.call: HeldCall | None = None
 
     @property
@@ -451,7 +451,7 @@ class HeldCall:
             outcome = interrupted()
         except ColonnadeError as error:
             outcome = without_frames(error)
-        except Exception as error:  # its frames are for the log
+        except Exception as error:  # keep its stack frames for the log
             outcome = error
         if self.is_held:
             await self._calls.keep(self, outcome)

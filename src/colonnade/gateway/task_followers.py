@@ -415,6 +415,6 @@ class GatewayTaskFeed:
         self._reserved = 0
         if self._sender is not None:
             self._sender.cancel()
-            self._sender = None  # once cancelled, it refers to this feed
+            self._sender = None  # a cancelled task would keep this feed in memory
         self._on_close(self, [one.close() for one in self._updates])
         self._updates = []

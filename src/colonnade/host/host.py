@@ -468,8 +468,8 @@ class Host(HostRequests):
         self._runtime.limit_names(limit)
 
     def limit_list_wait(self, wait_s: float) -> None:
-        """Let the lists of clients that connect wait this long for a server that has not answered
-        yet. The client is told by `list_changed` when the rest is there."""
+        """Limit how long the lists of newly connected clients wait for a server that has not
+        answered yet. When the missing items arrive, the client gets `list_changed`."""
         self._runtime.limit_list_wait(wait_s)
 
     def input_target(

@@ -277,7 +277,7 @@ class HostRouter:
         self._has_middleware = has_middleware
         self._upstream = upstream
         self._wait_s = wait_s
-        # The same for the lists of clients that connected.
+        # How long the lists of newly connected clients wait.
         self.client_wait_s: float = CLIENT_WAIT_S
         self._routes: dict[str, Route] = {
             CALL: self._call_tool,
@@ -908,7 +908,7 @@ def _progress_forwarder(
         return None if frame is None or request.post(frame) else send(frame)
 
     async def send(frame: bytes) -> None:
-        with suppress(ConnectionLost):  # the caller has hung up; the call is cancelled for that
+        with suppress(ConnectionLost):  # the caller has hung up, which cancels the call
             await request.send(frame)
 
     return report

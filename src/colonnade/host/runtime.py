@@ -579,7 +579,7 @@ class HostRuntime:
         self.generation = self._build(self._config, None)
 
     def limit_list_wait(self, wait_s: float) -> None:
-        """Let the lists of clients that connect wait this long for one server."""
+        """Limit how long the lists of newly connected clients wait for one server."""
         for router in self._routers:
             router.client_wait_s = wait_s
 

@@ -100,7 +100,7 @@ class RelayedCall:
         self.task: ClientTask | None = None
 
     async def on_task(self, _: str, task: ClientTask) -> bool:
-        """Note the task that the call has become; False for one that is awaited here."""
+        """Note the task of a call. Returns False if the relay waits for the task itself."""
         state = task.state
         if state is None or state.generation is not self._tasks.generation:
             return False
@@ -113,8 +113,8 @@ class RelayedCall:
     async def hand_back(
         self, task: ClientTask, contain: Callable[[str], str] | None
     ) -> t.ProtocolType:
-        """The result for the client, with its id of the task. `contain` is for the messages of its
-        progress; the guard contains the result."""
+        """The result for the client, with its id of the task. `contain` contains the task's
+        progress messages; the guard contains the result."""
         assert task.state is not None
         handle = TaskHandle(self._server.key, task.state.task_id, self._own, self._tasks.generation)
         try:
@@ -295,7 +295,7 @@ async def _contained_state(result: t.ProtocolType, contain: "Containment") -> t.
     from colonnade.host.policy.containment import aside
 
     contained = await aside(contain.task_state, state)
-    # Its times are strings.
+    # The times of a task are strings.
     result = replace(
         result,
         created_at=contain.text(result.created_at),

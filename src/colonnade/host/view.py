@@ -123,7 +123,7 @@ class HostView:
         self._runtime.limit_names(limit)
 
     def limit_list_wait(self, wait_s: float) -> None:
-        """See `Host.limit_list_wait`; it is the same for the whole host."""
+        """See `Host.limit_list_wait`; the limit applies to the whole host."""
         self._runtime.limit_list_wait(wait_s)
 
     def use_homes(self, homes: "SessionHomes | None") -> bool:

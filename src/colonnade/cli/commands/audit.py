@@ -145,9 +145,8 @@ Examples:
 def verify(folder: str, heads: str, archived: bool, strict: bool, as_json: bool) -> Action:
     """Report lines that were altered, removed, added or moved, and files that are missing.
 
-    Without --heads it cannot be known whether the newest lines or files were removed, or whole runs
-    were forged; a run without an end is a note, since its process may be running or have been
-    killed.
+    Removed newest lines or files, and forged runs, are found only with --heads. A run without an
+    end is a note, since its process may still be running or have been killed.
     """
     return partial(
         verify_log, folder, heads=heads, archived=archived, strict=strict, as_json=as_json
@@ -302,14 +301,14 @@ def verify_log(given: str, *, heads: str, archived: bool, strict: bool, as_json:
     from colonnade.host.policy.audit.file import host_name  # on use
 
     def read() -> VerifyReport:
-        # Before the files: a line that the store has by now is in its file.
+        # Read the heads before the files: each line that the store names is already in its file.
         stored = _stored_heads(heads) if heads else None
         with _reading(folder):
             return verify_folder(folder, stored, host=host_name(), archived=archived)
 
     report = read()
     if any(finding.kind == "unknown" for finding in report.findings):
-        report = read()  # a run may have begun after its head was looked for
+        report = read()  # a run may have begun after the heads were read
     is_wrong = bool(report.findings) or (strict and bool(report.notes))
     if as_json:
         value = msgspec.json.format(msgspec.json.encode(_to_json(report)), indent=JSON_INDENT)

@@ -1,8 +1,8 @@
 """What a configuration file makes happen, for the question whether to trust it.
 
-Rules: complete. What has no line of its own is shown as a setting, so that a new key of a server or
-of a table is in the question from its first day. The text is as it is written, and safe for a
-terminal. Pure: nothing is opened, resolved or started.
+Rules: the list is complete. A key without a line of its own is shown as a setting, so that a new
+key of a server or a table is in the question from its first day. Text is shown as written in the
+file, made safe for a terminal. Pure: nothing is opened, resolved or started.
 """
 
 import shlex
@@ -42,9 +42,9 @@ ActionKind: TypeAlias = Literal[
 
 
 class RequestedAction(NamedTuple):
-    """One action that a file requests: for which server, which kind, and its text, safe for a
-    terminal; and what deserves attention in it. Actions of a table of the file (`[gateway]`) have
-    its name instead of a server."""
+    """One action that a file requests: its server, its kind, its text (safe for a terminal), and
+    its dangers. Actions of a table of the file, such as `[gateway]`, have the table instead of a
+    server."""
 
     server: str
     what: ActionKind
@@ -70,10 +70,10 @@ def requested_actions(
     variables: Mapping[EntryDraft, Sequence[str]],
     root: ConfigFile | None,
 ) -> list[RequestedAction]:
-    """All actions that files request, complete, as they are written. Of `.env` files, whose values
-    may be secrets, only the names of variables, by entry.
+    """All actions that files request, as written. `.env` files, whose values may be secrets,
+    contribute only the names of their variables, by entry.
 
-    `root` is the file whose tables are used: not those of a file that another one includes.
+    `root` is the file whose tables are used; tables of included files are not.
     """
     defaults = root.defaults if root is not None else None
     usual = defaults.get("sandbox") if defaults is not None else None
@@ -114,7 +114,7 @@ def _action(
 
 
 def _target_lines(draft: EntryDraft, usual: EntryField | None, folder: str) -> Iterator[_Line]:
-    """What is started or connected to."""
+    """The command that is started, or the URL that is connected to."""
     command, url, cwd = (draft.get(name) for name in ("command", "url", "cwd"))
     if command is not None:
         line = words(draft)
@@ -146,7 +146,7 @@ def _value_lines(draft: EntryDraft, names: Sequence[str], folder: str) -> Iterat
 
 
 def _reference_lines(draft: EntryDraft, folder: str) -> Iterator[_Line]:
-    """What is looked up, and where it goes."""
+    """The references that are looked up, and where their values are sent."""
     command, url = draft.get("command"), draft.get("url")
     references = [
         part
@@ -167,13 +167,13 @@ def _reference_lines(draft: EntryDraft, folder: str) -> Iterator[_Line]:
 
 
 def _setting_lines(draft: EntryDraft, folder: str) -> Iterator[_Line]:
-    """All that has no other line."""
+    """All settings without a line of their own."""
     has_command = draft.get("command") is not None
     for path, entry_field in draft.fields.items():
         if path[0] in _SHOWN_APART or (path == ("args",) and has_command):
             continue
         if path == ("type",) and TYPES.get(_text(entry_field)) != "sse":
-            continue  # a command or a URL is shown, which says the same
+            continue  # the line with the command or the URL says the same
         yield _setting_line(".".join(path), entry_field.value, folder)
 
 
@@ -183,12 +183,12 @@ def _setting_line(name: str, value: Any, folder: str) -> _Line:
 
 
 def _folder(origin: Origin) -> str:
-    """The folder that a file is for."""
+    """The project folder of a file."""
     return dirname(origin.file) if origin.file_format == "colonnade" else origin.folder
 
 
 def _granted(sandbox: Sandbox | Literal[False]) -> tuple[str, list[str]]:
-    """R1314: what a sandbox grants, and what deserves attention in it."""
+    """R1314: what a sandbox grants, and the dangers of each grant."""
     if sandbox is False:
         return "none", setting_dangers("sandbox", False, "")
     paths = [*sandbox.read, *sandbox.write]
@@ -196,7 +196,7 @@ def _granted(sandbox: Sandbox | Literal[False]) -> tuple[str, list[str]]:
 
 
 def _references(parts: Iterable[Reference], folder: str) -> Iterator[tuple[str, list[str]]]:
-    """What references refer to, each once, and what deserves attention in it."""
+    """The targets of references, each once, with their dangers."""
     for kind, name in dict.fromkeys((one.kind, one.name) for one in parts):
         if kind in _REFERENCES:
             is_path = kind == "file"
@@ -227,7 +227,7 @@ def _json(value: Any) -> str:
 
 
 def _input_actions(file: ConfigFile) -> Iterator[RequestedAction]:
-    """The inputs of VS Code: what is asked, and what is offered as an answer."""
+    """The inputs of VS Code: each question, and the answers it offers."""
     for one in file.inputs.values():
         shown = {
             name: value
@@ -238,7 +238,7 @@ def _input_actions(file: ConfigFile) -> Iterator[RequestedAction]:
 
 
 def _root_actions(root: ConfigFile) -> Iterator[RequestedAction]:
-    """The actions of `colonnade.toml` that are of no server."""
+    """The actions of `colonnade.toml` that do not belong to a server."""
     folder = dirname(root.file)
     for path, _ in root.includes:
         yield _action("setting", path, path_dangers(path, folder), table="include")
@@ -263,7 +263,8 @@ def _table_lines(table: str, node: SourceNode, folder: str) -> Iterator[_Line]:
 
 
 def _rule_line(node: SourceNode) -> Iterator[_Line]:
-    """A rule of a policy in a line. Its tests are run by `colonnade policy test` alone."""
+    """A rule of a policy in one line, without its tests: only `colonnade policy test` runs those
+    tests."""
     members = {name: one for name, one in (node.members or {}).items() if name != "test"}
     if not members and node.members:
         return
@@ -283,7 +284,7 @@ def _leaves(node: SourceNode, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _gateway_references(node: SourceNode, folder: str) -> Iterator[_Line]:
-    """What the store and the keys of a gateway refer to, and where it goes."""
+    """The references of a gateway's store and keys, and where their values are sent."""
     for name, one in (("store", node.get("store")), ("keys", node.get("keys"))):
         values = () if one is None else one.items if one.items is not None else (one,)
         for value in values:

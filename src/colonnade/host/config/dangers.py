@@ -1,7 +1,7 @@
 """What deserves attention in a configuration file: in its commands, variables, URLs and settings.
 
-Rules: pure; nothing is opened, resolved or started. Too much is pointed at rather than too little,
-and what is not pointed at is no promise.
+Rules: pure; nothing is opened, resolved or started. When in doubt, something is marked;
+the absence of a mark promises nothing.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from colonnade.host.config.usual_commands import (
     program_name,
 )
 
-# Their options whose value is a whole command line: `env -S "sh -c …"`.
+# Options of these wrappers whose value is a whole command line: `env -S "sh -c …"`.
 LINE_OPTIONS: Final = frozenset({"-s", "--split-string", "-c", "--command", "--call"})
 # Options that are followed by code.
 CODE: Final = frozenset(
@@ -87,8 +87,8 @@ def _command_dangers(argv: Sequence[str], folder: str) -> Iterator[str]:
 
 
 def program_dangers(argv: Sequence[str]) -> Iterator[str]:
-    """What deserves attention in a command line wherever it is started: what it runs. A command
-    that is not a usual one for a server deserves some, whatever it is."""
+    """The dangers of a command line in any folder. A command that is not usual for a server is
+    always marked."""
     found = list(dict.fromkeys(_known_dangers(argv)))
     if not found and not is_usual(argv):
         found.append(f"is not a usual command for a server ({program_name(argv[0])})")
@@ -116,9 +116,9 @@ def _known_dangers(argv: Sequence[str]) -> Iterator[str]:
 
 
 def _programs(argv: Sequence[str]) -> Iterator[Sequence[str]]:
-    """The command line, and those that it starts: `env A=1 nohup sh -c …` has three. After a
-    program that starts others each word may be one, since the options before it may have values:
-    too many are looked at rather than too few."""
+    """The command line, and the command lines that it starts: `env A=1 nohup sh -c …` has three.
+    After a wrapper, each word may be a program, since the options before that word may have values:
+    rather too many words are checked than too few."""
     if not argv:
         return
     yield argv
@@ -136,7 +136,7 @@ def _programs(argv: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _split_line(text: str) -> list[str]:
-    """The words of a command line; those between spaces, if its quotes do not match."""
+    """The words of a command line. If its quotes do not match, split at spaces."""
     try:
         return shlex.split(text)
     except ValueError:
@@ -203,7 +203,7 @@ def url_dangers(url: str) -> list[str]:
 
 
 def is_on_another_machine(url: str) -> bool:
-    """Whether a URL is of another machine, as far as that is known; also if it is no valid one."""
+    """Whether a URL may lead to another machine. True for an invalid URL."""
     try:
         return not (urlsplit(url).hostname or "").startswith(_LOOPBACK)
     except ValueError:

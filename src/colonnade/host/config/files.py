@@ -46,7 +46,7 @@ OWN_TABLES: Final = (
     *("include", "servers", "defaults", "gateway", "policy", "audit", "approvals", "pins"),
 )
 
-# Those that are read apart.
+# Tables that other code reads.
 _SERVER_TABLES: Final = ("include", "servers", "defaults")
 
 MCP_SERVERS, VSCODE_SERVERS, CODEX_SERVERS = "mcpServers", "servers", "mcp_servers"
@@ -74,7 +74,7 @@ class ConfigFile:
         self.drafts: list[EntryDraft] = []
         self.includes: list[tuple[str, SourceNode]] = []
         self.defaults: EntryDraft | None = None
-        # The tables of `colonnade.toml` that are about more than servers, by name.
+        # The tables of `colonnade.toml` that do not describe servers, by name.
         self.tables: dict[str, SourceNode] = {}
         self.audit: SourceNode | None = None
         self.gateway: GatewaySettings | None = None

@@ -272,8 +272,8 @@ class ConfigReader:
     # ------------------------------------------------------------ trust
 
     def _is_trusted(self, parts: Sequence[ConfigFile], root: ConfigFile | None = None) -> bool:
-        """Whether a file, the first of these, and those that it includes may be used. `root` is the
-        same file if it was named, and not included by another one."""
+        """Whether a file (the first of these) and the files that it includes may be used. `root` is
+        that file if the user named it, None if another file included it."""
         source = parts[0]
         drafts = [draft for part in parts for draft in part.drafts]
         files = dict(self._env_files(*parts))  # of servers, two of which may have one name

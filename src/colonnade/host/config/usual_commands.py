@@ -56,7 +56,7 @@ STARTING: Final = frozenset(
         *("uv", "uvx", "npx", "bunx", "pipx", "poetry", "docker", "podman", "wsl"),
     }
 )
-# Programs that run code, commands or any file, and are no servers. A path or a runner in front of
+# Programs that run code, commands or any file, and are not servers. A path or a runner in front of
 # one makes no difference: `uv run awk …`.
 TOOLS: Final = frozenset(
     [
@@ -104,7 +104,7 @@ TOOLS: Final = frozenset(
         *("capsh", "runuser", "setpriv", "sg", "newgrp", "exec", "command", "eval", "source"),
     ]
 )
-# Modules of Python that are no servers, beside the standard library.
+# Python modules outside the standard library that are not servers.
 MODULES: Final = frozenset(
     {*("pip", "ipython", "ptpython", "pytest", "nox", "tox", "invoke", "fabric", "coverage")}
 )
@@ -114,7 +114,7 @@ _SYSTEM_FOLDERS: Final = re.compile(
 # `pkg`, `@scope/pkg@1.2`, `git+https://…`, `./folder`; no option.
 _PACKAGE: Final = re.compile(r"[@.~\w][^\s;|&<>$`\"']*")
 _VARIABLE: Final = re.compile(r"\w+=.*", re.DOTALL)
-# Folders of this machine that a container gets: all of it, those of the system, or Docker itself.
+# Folders that no container of a server needs: the whole disk, system folders, or Docker's socket.
 _HOST: Final = re.compile(
     r"docker\.sock|(?:^|src=|source=|volume=)/(?:(?:etc|root|proc|sys|dev|boot)(?:/[^:,]*)?)?[:,]"
 )
@@ -128,8 +128,8 @@ _URL: Final = re.compile(r"(?i)data:|https?:|blob:")
 
 
 class Grammar(NamedTuple):
-    """The options of a program that are usual: those alone, and those with a value, which is the
-    next word or behind `=`. `subcommands` are words of which one has to come first."""
+    """The usual options of a program: flags, and options with a value (the next word, or after
+    `=`). If there are `subcommands`, the first word must be one of these."""
 
     alone: str = r"(?!)"
     valued: str = r"(?!)"
@@ -246,7 +246,7 @@ INTERPRETERS: Final = {
 
 
 def is_usual(argv: Sequence[str]) -> bool:
-    """Whether a command line is one that servers usually have."""
+    """Whether a command line is usual for a server."""
     return not argv or _is_usual(list(argv), is_installed=False)
 
 
@@ -257,7 +257,8 @@ def program_name(word: str) -> str:
 
 
 def _is_usual(argv: list[str], *, is_installed: bool) -> bool:
-    """`is_installed` is for what a runner finds in the environment of the project."""
+    """Whether this command line is usual. With `is_installed`, a runner (`uv run`) takes the
+    program from the environment of the project."""
     if not argv:
         return False
     full = program_name(argv[0])
@@ -271,8 +272,8 @@ def _is_usual(argv: list[str], *, is_installed: bool) -> bool:
 
 
 def _starts_a_tool(words: Sequence[str]) -> bool:
-    """Whether the arguments of a server have a shell, or an interpreter with code: it may be one
-    that starts another program."""
+    """Whether the arguments contain a shell, or an interpreter with code: the program may start
+    another program."""
     for at, word in enumerate(words):
         name = program_name(word)
         after = words[at + 1] if len(words) > at + 1 else ""
@@ -283,8 +284,8 @@ def _starts_a_tool(words: Sequence[str]) -> bool:
 
 
 def _is_server(word: str, name: str, *, is_installed: bool) -> bool:
-    """Whether a program that is no known one may be a server: one of the project, one that a path
-    names, or one whose name says so."""
+    """Whether an unknown program may be a server: a program of the project, one given by its path,
+    or one with `mcp` in its name."""
     if name == "colonnade" or "mcp" in name or is_installed:
         return _PACKAGE.fullmatch(word) is not None or os.path.isabs(word)
     has_folder = os.path.basename(word) != word or "\\" in word
@@ -294,8 +295,8 @@ def _is_server(word: str, name: str, *, is_installed: bool) -> bool:
 def _after_options(
     grammar: Grammar, words: Sequence[str]
 ) -> tuple[tuple[str, ...], list[str]] | None:
-    """The subcommand, and the words after it and after all options; None if one of the options is
-    not known, or the subcommand is another one."""
+    """The subcommand, and the words after all options. None if an option or the subcommand is
+    unknown."""
     left, found = list(words), list[str]()
     wanted = grammar.subcommands
     while left:
@@ -328,7 +329,7 @@ def _wrapper(name: str, words: list[str]) -> bool:
     found = _after_options(WRAPPERS[name], words)
     if found is None:
         return False
-    left = found[1][1:] if name == "timeout" else found[1]  # its duration
+    left = found[1][1:] if name == "timeout" else found[1]  # the first word is its duration
     while left and name == "env" and _VARIABLE.fullmatch(left[0]):
         if _LOADING.fullmatch(left[0]):
             return False
@@ -363,7 +364,7 @@ def _container(name: str, words: list[str]) -> bool:
     subcommand, left = found
     if not left or not _PACKAGE.fullmatch(left[0]) or any(map(_HOST.search, words)):
         return False
-    # What follows an image are mostly arguments of its own program.
+    # The words after an image are mostly arguments for its own program.
     program = program_name(left[1]) if left[1:] else ""
     if program in _KINDS or program in TOOLS or subcommand == ("exec",):
         return _is_usual(left[1:], is_installed=True)
@@ -394,8 +395,8 @@ def _interpreter(name: str, words: list[str]) -> bool:
 
 
 def _is_module(words: list[str]) -> bool:
-    """Whether these are arguments of Python with a module that may be a server: none of the
-    standard library, all of which are tools."""
+    """Whether these arguments of Python name a module that may be a server. Modules of the standard
+    library are tools, not servers."""
     at = words.index("-m")
     before = _after_options(_PYTHON, words[:at])
     if before is None or before[1] or len(words) == at + 1:

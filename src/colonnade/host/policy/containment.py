@@ -1,19 +1,20 @@
 """Containment: hidden text in what servers send is made visible or marked before a model or a
 terminal sees it.
 
-Hidden are bidi controls, zero-width and tag characters, terminal escapes and other controls, and
-text that is too long to be read. In the mode `neutralise` each such character is replaced by its
+Hidden text means bidi controls, zero-width and tag characters, terminal escapes and other controls,
+and text that is too long to be read. In the mode `neutralise` each such character is replaced by
+its
 escape (`\\u202e`) and long text is cut; in the mode `mark` the text stays and a note precedes it.
-Both put what was found into the `_meta` of a result.
+Both modes count the findings in the `_meta` of a result.
 
-Models read `structuredContent`, so it is contained as text is, with the names of its members. A
-program validates it: if it does not fit the output schema of its tool any more, or is too large to
-be changed, it is left out and the result is an error.
+Models read `structuredContent`, so it is contained as text is, with the names of its members.
+Programs validate it: if the contained content no longer fits the output schema of its tool, or is
+too large to be changed, it is left out and the result is an error.
 
 Rules: pure; no I/O. Letters, emoji and line breaks stay. A result without hidden text is returned
-as it is, and costs one pass over its text. The result of a server is not changed: a contained one
-is another. `aside` is how the event loop calls what is here: a large result is contained in a
-thread, where each step is short.
+as it is, and costs one pass over its text. A result with hidden text is copied, never changed in
+place. Code in the event loop calls these methods through `aside`, which contains large results in a
+thread, in short steps.
 """
 
 import asyncio
@@ -53,18 +54,18 @@ CONTAINED_KEY: Final = "dev.colonnade/contained"
 # Characters of text in one result, or one definition: more than the context of most models, which
 # have some four characters in a token.
 MAX_TEXT: Final = 1_000_000
-# Characters of a message: of a log, of progress, an error, an elicitation, the instructions of a
-# server. Messages are contained in the event loop, where this many take ten milliseconds if every
-# second character is hidden.
+# Maximum characters of a message: a log message, progress, an error, an elicitation, or the
+# instructions of a server. Messages are contained in the event loop, where this many characters
+# take ten milliseconds if every second one is hidden.
 MAX_MESSAGE: Final = 32_768
-# Of the data of a log message or an error. A log of more is no message, but a file.
+# Maximum values in the data of a log message or an error.
 MAX_MESSAGE_VALUES: Final = 10_000
-# Characters and values of what the event loop contains itself: some milliseconds.
+# Maximum characters and values that the event loop contains itself, in a few milliseconds.
 MAX_IN_LOOP: Final = 32_768
 
-# Definitions of a list that the event loop contains itself.
+# Maximum definitions of a list that the event loop contains itself.
 MAX_ITEMS_IN_LOOP: Final = 32
-# Of the name of an item that is left out.
+# Maximum characters shown of the name of an item that is left out.
 MAX_SHOWN: Final = 64
 
 T = TypeVar("T", bound=t.ProtocolType)
@@ -72,8 +73,8 @@ R = TypeVar("R")
 
 
 async def aside(contain: Callable[..., R], *given: Any, **options: Any) -> R:
-    """What a method of a `Containment` returns: called here if that is short, and in a thread
-    otherwise."""
+    """Call a method of a `Containment` and return its result: here if that is quick, and otherwise
+    in a thread."""
     try:
         return contain(*given, **options, in_loop=True)
     except TooLarge:
@@ -83,7 +84,7 @@ async def aside(contain: Callable[..., R], *given: Any, **options: Any) -> R:
 
 @cache
 def _thread() -> ThreadPoolExecutor:
-    # One: the event loop waits for each thread that runs, up to five milliseconds.
+    # One thread: for each running thread the event loop may wait up to five milliseconds.
     return ThreadPoolExecutor(1, "colonnade-containment")
 
 
@@ -114,13 +115,13 @@ class Containment:
         *,
         in_loop: bool = False,
     ) -> t.ProtocolType:
-        """A result for a model or a terminal: the given one, if nothing is hidden in it. `tool` is
-        the one that it comes from, and `raw` the result as the server wrote it, if they are known.
-        `in_loop` raises `TooLarge` for one that takes long.
+        """The contained result; the given result if nothing is hidden in it. `tool` is the tool
+        that returned the result, and `raw` the JSON of the server, if known. With `in_loop`, raises
+        `TooLarge` for a large result.
         """
         if self.mode == "off":
             return result
-        if raw and len(raw) <= self.max_text:  # so nothing in it is too long
+        if raw and len(raw) <= self.max_text:  # so no text in the result is too long
             if in_loop and len(raw) > WINDOW:
                 raise TooLarge
             if not hides_text(raw):
@@ -152,7 +153,7 @@ class Containment:
         return replace(result, input_requests=asked) if is_changed else result
 
     def hides_text(self, raw: Raw, *, in_loop: bool = False) -> bool:
-        """Whether hidden text is anywhere in what a server wrote, that is contained."""
+        """Whether JSON of a server has hidden text in a member that is contained."""
         if self.mode == "off":
             return False
         if in_loop and len(raw) > WINDOW:
@@ -160,14 +161,14 @@ class Containment:
         return hides_text(raw)
 
     def may_hide(self, raw: Raw) -> bool:
-        """The same for an item of a list; what is long is not searched."""
+        """The same for an item of a list. Long items are not searched."""
         return self.mode != "off" and (len(raw) > WINDOW or hides_text(raw))
 
     def definitions(
         self, items: Sequence[T], *, in_loop: bool = False
     ) -> tuple[Sequence[T], list[str]]:
-        """The definitions of a list, the given list if nothing is hidden in them; and why others
-        are left out."""
+        """The contained definitions of a list (the given list if nothing is hidden), and why
+        definitions were left out."""
         if in_loop and len(items) > MAX_ITEMS_IN_LOOP:
             raise TooLarge
         shown, problems = list[T](), list[str]()
@@ -185,8 +186,8 @@ class Containment:
         return (items if is_same else shown), problems
 
     def definition(self, item: T, *, in_loop: bool = False) -> T:
-        """The definition of an item. Raises `HiddenExact` if text is hidden in what calls send
-        back: its name or URI, or the names, choices and patterns of its schemas."""
+        """The contained definition of an item. Raises `HiddenExact` if text is hidden in a member
+        that calls send back: its name or URI, or the names, choices and patterns of its schemas."""
         if self.mode == "off":
             return item
         one = self._pass(in_loop)
@@ -213,7 +214,7 @@ class Containment:
         return value if self.mode == "off" else self._message_value(self._message(), value)
 
     def _message_value(self, one: ContainmentPass, value: Any) -> Any:
-        """The data of a message; a note in place of what is too large."""
+        """The contained data of a message; a note in place of data that is too large."""
         try:
             return one.value(value)
         except TooLarge:
@@ -221,8 +222,9 @@ class Containment:
             return "[data of a message that is too large]" if self.mode == "neutralise" else value
 
     def input_request(self, request: InputRequest, *, in_loop: bool = False) -> InputRequest:
-        """An input request for the user or the model. Raises `Refused` if text is hidden in what is
-        sent back: the names or choices of a form, or the tools of a model."""
+        """A contained input request for the user or the model. Raises `Refused` if text is hidden
+        in members that are sent back: the names or choices of a form, or the tools of a sampling
+        request."""
         params = request.params
         if self.mode == "off":
             return request
@@ -363,8 +365,9 @@ def _with_note(result: t.ProtocolType, found: Mapping[str, int]) -> t.ProtocolTy
 def _with_data(
     one: ContainmentPass, result: t.CallToolResult, tool: t.Tool | None
 ) -> t.CallToolResult:
-    """With structured content in which nothing is hidden; an error without it, if there is none."""
-    # That of a result which is passed on is not decoded unless something is hidden in it.
+    """The result with its structured content contained. If that is not possible, an error without
+    structured content."""
+    # The structured content of a forwarded result is not decoded unless text is hidden in it.
     relayed = isinstance(result, RelayedToolResult)
     given = result.written_content if relayed else result.structured_content
     if given is UNSET:

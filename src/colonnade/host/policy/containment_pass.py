@@ -1,8 +1,8 @@
 """One pass over a result, a definition or a request of a server: hidden text is counted and shown,
 as the table of `members` says.
 
-Rules: pure. What is given is not changed: a contained one is another. Each step is short, since a
-pass over much runs in a thread.
+Rules: pure. The given value is not changed; a contained value is a copy. Each step is short, since
+large values are contained in a thread.
 """
 
 from collections.abc import Callable
@@ -29,9 +29,9 @@ from colonnade.text import hidden_in
 
 ContainMode: TypeAlias = Literal["neutralise", "mark", "off"]
 
-# Levels of a JSON value in which strings are looked for. Deeper ones are refused elsewhere.
+# Maximum depth of a JSON value that is searched. Deeper values are refused elsewhere.
 MAX_DEPTH: Final = 64
-# Characters of a URI; a longer one is none, and is contained as text.
+# Maximum characters of a URI; longer values are contained as text.
 MAX_URI: Final = 32_768
 
 P = TypeVar("P", bound=t.ProtocolType)
@@ -47,14 +47,15 @@ class LeftOut(Exception):
 
 
 class HiddenExact(Exception):
-    """Text is hidden in what is sent back as it is. Its arguments are the path to the member."""
+    """Text is hidden in a member that is sent back unchanged. The arguments are the path of this
+    member."""
 
 
 class ContainmentPass:
     """One pass over the text of a result or a definition: contains each string, and counts.
 
-    `most` is how many characters of text are shown. `room` is how many characters and values are
-    looked at before it raises `TooLarge`.
+    `most` is the number of characters of each text that are shown. After `room` characters and
+    values the pass raises `TooLarge`.
     """
 
     def __init__(self, mode: ContainMode, most: int, room: float = inf) -> None:
@@ -86,7 +87,7 @@ class ContainmentPass:
         return f"{shown}… [{over} more characters were cut]" if over else shown
 
     def uri(self, uri: str) -> str:
-        """A URI: what is hidden in it is percent-encoded, which means the same."""
+        """A URI with its hidden characters percent-encoded, which is the same URI."""
         if len(uri) > MAX_URI:
             return self.text(uri)
         self._look_at(len(uri))
@@ -111,7 +112,7 @@ class ContainmentPass:
         return cast("Any", value)
 
     def base64(self, text: str) -> str:
-        """Data in base64, of which nothing is cut."""
+        """Data in base64, which is never cut."""
         self._look_at(len(text))
         if is_plain(text):
             return text
@@ -128,7 +129,7 @@ class ContainmentPass:
         return kept if self._neutralises else values
 
     def exact(self, value: Any) -> Any:
-        """A value that is sent back as it is. Raises `HiddenExact`."""
+        """A value that is sent back unchanged. Raises `HiddenExact`."""
         if isinstance(value, list):
             for one in cast("list[Any]", value):
                 self.exact(one)
@@ -139,14 +140,14 @@ class ContainmentPass:
         return cast("Any", value)
 
     def _hides(self, text: str) -> bool:
-        """Whether text is hidden in a string. Controls of ASCII are not: JSON has them as escapes,
-        so a model sees a line end or an escape character that is a choice of a terminal."""
+        """Whether text is hidden in a string. ASCII control characters hide nothing: JSON has them
+        as escapes, so a model sees a line end or an escape character in a choice."""
         self._look_at(len(text))
         return not is_plain(text) and any(one >= "\x7f" for one in hidden_in(text))
 
     def schema(self, schema: Any, depth: int = MAX_DEPTH, *, is_value: bool = False) -> Any:
-        """A JSON Schema: its words are contained, and all else is exact. `is_value` is whether it
-        is part of a choice or a default, and no schema."""
+        """A JSON Schema: titles and descriptions are contained, and all other members are exact.
+        `is_value` is whether `schema` is part of a choice or a default, not a schema."""
         self._look_at(0)
         if isinstance(schema, dict) and depth:
             shown: dict[str, Any] = {}
@@ -170,7 +171,8 @@ class ContainmentPass:
         return self.text(cast("str", given))
 
     def parts(self, given: Any) -> Any:
-        """Types with rows of their own: one, a list of them, or several by their names."""
+        """A value whose type has rows of its own, a list of such values, or a dict of such
+        values."""
         self._look_at(0)
         if isinstance(given, t.ProtocolType):
             return self.part(given)
@@ -219,7 +221,8 @@ class ContainmentPass:
         return shown
 
     def _count(self, value: object) -> int:
-        """Count what is hidden in the strings of a JSON value; returns their characters."""
+        """Count the hidden characters in the strings of a JSON value; returns the length of these
+        strings."""
         left, size = [iter((value,))], 0
         while left:
             one = next(left[-1], _END)
@@ -262,11 +265,11 @@ def _shown(value: Any) -> Any:
 def _fits(tool: t.Tool, value: Any) -> bool:
     try:
         return not Validator(tool.output_schema).check(value)
-    except Fault:  # a schema that nothing is validated against
+    except Fault:  # an invalid schema, which nobody validates against
         return True
 
 
-# Members of a schema that people and models read, and those that are values.
+# Members of a schema that people and models read, and members that are values.
 _WORDS: Final = frozenset({"description", "title", "$comment"})
 _VALUES: Final = frozenset({"enum", "const", "default", "examples"})
 
@@ -286,6 +289,6 @@ _TREATMENTS: Final[dict[Treatment, Callable[[ContainmentPass, Any], Any]]] = {
 def _plan(
     kind: type[t.ProtocolType],
 ) -> tuple[tuple[str, Callable[[ContainmentPass, Any], Any]], ...]:
-    """The members of a type that are looked at."""
+    """The members of a type that may hide text."""
     rows = rows_of(kind) or {}
     return tuple((name, _TREATMENTS[how]) for name, how in rows.items() if how in _TREATMENTS)

@@ -13,13 +13,13 @@ from msgspec import Raw
 
 from colonnade.text import has_hidden, hidden_in, visible
 
-# Bytes of JSON that are searched at once: some two milliseconds.
+# Bytes of JSON that one search covers, in about two milliseconds.
 WINDOW: Final = 65_536
 # Bytes that two windows share: more than an emoji with its joiners and styles as escapes of JSON,
 # so a character is seen with its neighbours in one of the two; and more than the characters at both
 # edges, which may have four bytes each.
 OVERLAP: Final = 128
-# Characters at an edge that the other window judges: it knows what stands next to them.
+# Characters at an edge of a window are judged in the other window, which has their neighbours.
 MARGIN: Final = 8
 
 # A carriage return that no line feed follows overwrites the line in a terminal.
@@ -51,7 +51,7 @@ def percent_encoded(uri: str) -> str:
 
 
 def find_hidden(text: str) -> dict[str, int]:
-    """How many hidden characters there are, by what they are; empty if there are none."""
+    """The number of hidden characters of each kind; empty if nothing is hidden."""
     hidden = hidden_in(text)
     left = len(hidden)
     found = dict[str, int]()
@@ -69,8 +69,8 @@ _HARMLESS: Final = frozenset({"\\r\\n", '\\"', "\\\\", "\\/", "\\n", "\\t"})
 
 
 def hides_text(raw: Raw | bytes) -> bool:
-    """Whether hidden text is anywhere in what a server wrote, also in members that no type has. At
-    the end of a window, escapes of JSON may be taken for others: then it may say so wrongly."""
+    """Whether JSON of a server has hidden text anywhere, including members that no type has.
+    Escapes at the end of a window may be misread, so the result may be a false positive."""
     written = memoryview(raw)
     start = 0
     for at in range(0, len(written), WINDOW):

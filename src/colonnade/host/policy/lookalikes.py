@@ -10,11 +10,11 @@ from unicodedata import normalize
 
 from colonnade.text import has_hidden
 
-# Characters of a name that are compared with others.
+# Maximum characters of a name that are compared.
 MAX_NAME: Final = 256
 
-# Letters of other scripts that look like one of ASCII, as far as names of servers and tools have
-# them: Cyrillic, Greek, Armenian; and ASCII itself, where 1, I and | look like l, and 0 like O.
+# Letters that look like an ASCII letter, from scripts that occur in names of servers and tools:
+# Cyrillic, Greek, Armenian; and in ASCII itself: 1, I and | look like l, and 0 like O.
 _ALIKE: Final = str.maketrans(
     "аеорсухіјѕԁԛԝһɡɩıιοανρτυκχγηωЅІЈАВЕКМНОРСТУХΑΒΕΖΗΙΚΜΝΟΡΤΥΧօսոց1I|0",
     "aeopcyxijsdqwhgiiioavptukxynwSlJABEKMHOPCTYXABEZHlKMNOPTYXounglllO",
@@ -23,7 +23,7 @@ _DASHES: Final = re.compile("[\u2010-\u2015\u2212\ufe58\ufe63\uff0d]")
 
 
 def skeleton(name: str) -> str:
-    """What a name looks like: equal for two names that a person may take for each other."""
+    """A key that is equal for two names that a person may confuse."""
     shown = name[:MAX_NAME]
     if not shown.isascii():
         decomposed = normalize("NFKD", shown)

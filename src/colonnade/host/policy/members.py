@@ -24,7 +24,8 @@ class Treatment(Enum):
     DATA = auto()
     """A JSON value, whose strings and names are shown as escapes."""
     STRUCTURED = auto()
-    """The same, but left out with an error if it does not fit its output schema then."""
+    """As `JSON`, but left out with an error if the contained value does not fit its output
+    schema."""
     SCHEMA = auto()
     """A JSON Schema: its words as `TEXT`, all else as `EXACT`."""
     EXACT = auto()
@@ -33,7 +34,7 @@ class Treatment(Enum):
     CHOICES = auto()
     """Suggestions that are sent back: those with hidden text are left out."""
     BASE64 = auto()
-    """Shown as escapes, but has no length: it is no text."""
+    """Shown as escapes, and never cut, since it is not text."""
     PARTS = auto()
     """Types with rows of their own."""
     OPAQUE = auto()
@@ -82,7 +83,7 @@ _EXT_TASK: Rows = {
 }
 _TASK_OUTCOME: Rows = {"input_requests": PARTS, "result": PARTS, "error": PARTS}
 
-# By type, and by the attributes of it.
+# By type, and by attribute of the type.
 MEMBERS: Final[Mapping[type[t.ProtocolType], Rows]] = {
     # ------------------------------------------------------------ content
     t.Annotations: {"audience": CLOSED, "priority": CLOSED, "last_modified": TEXT},
@@ -245,7 +246,7 @@ MEMBERS: Final[Mapping[type[t.ProtocolType], Rows]] = {
     t.ExtCancelTaskResult: _RESULT,
     t.ExtTaskStatusNotificationParams: {**_EXT_TASK, **_TASK_OUTCOME, **_META},
     # ------------------------------------------------------------ notifications
-    # Those whose `_meta` is unused are made anew for each client.
+    # Notifications with an unused `_meta` are created again for each client.
     t.NotificationParams: {"meta": UNUSED},
     t.LoggingMessageNotificationParams: {
         "level": CLOSED,
@@ -265,7 +266,7 @@ MEMBERS: Final[Mapping[type[t.ProtocolType], Rows]] = {
     t.ElicitationCompleteNotificationParams: {"elicitation_id": OPAQUE, "meta": UNUSED},
     t.SubscriptionsAcknowledgedNotificationParams: {"notifications": UNUSED, "meta": UNUSED},
     t.SubscriptionsListenResult: dict.fromkeys(_RESULT, UNUSED),
-    # ------------------------------------------------------------ what a server says of itself
+    # ------------------------------------------------------------ how a server describes itself
     t.InitializeResult: {
         "protocol_version": OPAQUE,
         "capabilities": UNUSED,
@@ -287,5 +288,5 @@ MEMBERS: Final[Mapping[type[t.ProtocolType], Rows]] = {
 
 
 def rows_of(kind: type[t.ProtocolType]) -> Rows | None:
-    """The rows of a type, or of the one that it is derived from: a result that is passed on is."""
+    """The rows of a type, or of its base class: the classes of forwarded results are derived."""
     return next((MEMBERS[base] for base in kind.__mro__ if base in MEMBERS), None)

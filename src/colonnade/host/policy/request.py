@@ -87,8 +87,8 @@ class PolicyRequest(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def decoded_arguments(self) -> dict[str, Any]:
-        """The arguments, decoded once; none for null. Raises `Fault` for what is no object, for a
-        repeated member, and for what is not JSON."""
+        """The arguments, decoded once; empty for null. Raises `Fault` for a value that is not an
+        object, for a repeated member, and for invalid JSON."""
         # Not a `cached_property`: that takes a lock in Python 3.11, for each request.
         kept = cast("dict[str, Any]", self.__dict__)
         known: dict[str, Any] | None = kept.get("decoded_arguments")

@@ -81,8 +81,8 @@ LIST_TYPES: Mapping[ListKind, type[t.ProtocolType]] = {
 # How long a list of all servers waits for one server. A server that has to be installed first goes
 # on starting, and is there the next time.
 WAIT_S = 20.0
-# The same for clients that connect to a gateway: they wait for several lists before they begin, and
-# learn by `list_changed` of what comes later.
+# The same limit for clients of a gateway: they wait for several lists before they begin, and
+# `list_changed` announces later items.
 CLIENT_WAIT_S = 2.0
 # A server that could not be listed is not asked again for this long, unless a fresh list is wanted.
 RETRY_S = 30.0
@@ -225,8 +225,9 @@ T = TypeVar("T", bound=Comparable)
 
 
 class ServerWait:
-    """Since when callers wait for a server that has not answered; None while none do. The lists of
-    a server share it, so a server that hangs delays a client once, not once for each list."""
+    """The time since which callers wait for a server that has not answered; None if no caller
+    waits. The lists of a server share this object, so a server that hangs delays a client once, not
+    once for each list."""
 
     __slots__ = ("since",)
 
@@ -238,7 +239,7 @@ class Listing(Generic[T]):
     """The cached list of one server. `what` names it in errors; `fetch` requests it from the server
     for a caller, within `limit_s`, on the session of a call if one is given; `on_change` is called
     when a new list differs from the one that callers have seen; `is_notified` is whether the server
-    sends `list_changed` for it; `wait` is that of the server."""
+    sends `list_changed` for it; `wait` is shared by all lists of the server."""
 
     def __init__(
         self,
@@ -301,7 +302,8 @@ class Listing(Generic[T]):
         self.error = None
 
     def request(self, caller: str, *, fresh: bool = False) -> "asyncio.Task[None] | None":
-        """The task that requests the list; None if the list can be used, or failed just now."""
+        """The task that requests the list; None if a usable list is cached, or the last request
+        failed recently."""
         if self.is_fresh and not fresh:
             return None
         if self._task is None:
@@ -311,7 +313,7 @@ class Listing(Generic[T]):
         return self._task
 
     async def get(self, caller: str, wait_s: float, *, fresh: bool = False) -> T | None:
-        """The list, within a time limit; the previous one if there is no newer one by then. The
+        """The list, within a time limit; the previous list if no newer one has arrived by then. The
         time counts from the first request to a server that has not answered yet.
 
         Never raises: `problem` says what went wrong.
@@ -492,7 +494,7 @@ class ListedItems(Generic[H, N]):
         self.definitions: Mapping[str, N] = items if definitions is None else definitions
         self.hints = hints
         self.raw: Mapping[int, RawItem] = {}
-        # Those of all tools of the server, in a list of tools.
+        # In a list of tools: the schemas of all tools of the server.
         self.schemas: ToolSchemas | None = None
         # When it was read, for the age of the hints.
         self.read_at: float = _now()
@@ -500,8 +502,8 @@ class ListedItems(Generic[H, N]):
         self._first: ListedItems[H, N] | None = None
 
     def digest_steps(self, listed: Sequence[Any]) -> Steps[bytes]:
-        """The digest of these items, of the list that they were made from, and of their bytes:
-        lists with the same digest are the same but for `review` and `hints`."""
+        """The digest of these items, of the list that they were made from, and of their bytes.
+        Lists with the same digest differ only in `review` and `hints`."""
         found = sha256()
         for one in listed:
             found.update(encode(one) + b"\n")
@@ -516,7 +518,7 @@ class ListedItems(Generic[H, N]):
         return found.digest()
 
     def shared_by(self, other: "ListedItems[H, N]") -> "ListedItems[H, N]":
-        """The items of this list, in place of equal ones of another."""
+        """A copy of `other`, an equal list, that shares the items of this list."""
         shared = ListedItems(
             self.hosted, self.items, self.names, other.hints, self.definitions, other.review
         )
@@ -695,8 +697,8 @@ class ServerListings:
         self._has_bare_output = has_bare_output
         self._on_change = on_change
         self._is_notified = is_notified
-        # Lists of this server that are in use, by their digest: one for all callers that see the
-        # same. A server with thousands of tools has the same for nearly all of them.
+        # Lists of this server that are in use, by digest: callers with equal lists share one. A
+        # server with thousands of tools sends the same list to nearly all callers.
         self.kept: WeakValueDictionary[bytes, ListedItems[Any, Any]] = WeakValueDictionary()
         self._schemas = ToolSchemas(key)
         self._wait = ServerWait()
@@ -869,8 +871,8 @@ class ServerListings:
     def _keep_schemas(
         self, items: ListedItems[HostTool, t.Tool], tools: Sequence[t.Tool]
     ) -> ToolSchemas:
-        """Use the schemas of the tools of a list from now on; those of an equal list, if there is
-        one."""
+        """Use the tool schemas of this list from now on, or the schemas of an equal list in
+        memory."""
         if items.schemas is None:
             items.schemas = ToolSchemas(self._key)
             items.schemas.update(tools, mirrors=False)
@@ -880,8 +882,8 @@ class ServerListings:
     def _kept_once(
         self, items: ListedItems[Any, Any], listed: Sequence[Any]
     ) -> Steps[ListedItems[Any, Any]]:
-        """A list, with the items of an equal one if there is one. `listed` is what the items were
-        made from."""
+        """The list, sharing the items of an equal list if one is in memory. `listed` is the
+        server's result that the items were made from."""
         digest = yield from items.digest_steps(listed)
         first = self.kept.setdefault(digest, items)
         return items if first is items else first.shared_by(items)

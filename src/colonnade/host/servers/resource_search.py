@@ -8,8 +8,8 @@
 A server that hangs must not delay a request to another. So the search ends with the first list
 that has the URI, and only a URI that no list has waits for the servers that are late.
 
-Rules: the lists are asked for and read here; what a caller may see of them is a function of the
-generation.
+Rules: lists are requested and read here. Functions of the generation decide which items a caller
+may see.
 """
 
 import asyncio
@@ -28,14 +28,15 @@ from colonnade.host.servers.listings import (
 from colonnade.protocol import types as t
 from colonnade.protocol.uritemplate import UriTemplate
 
-# Servers that respond within this time are all asked for their resources before any is asked for
-# its templates, which few URIs need.
+# Servers get this long to list their resources before any is asked for its templates, which few
+# URIs need.
 SETTLE_S = 0.1
 # Templates of one server whose literal prefix matches a URI: this many characters of them are
 # tried. A typical one has 60, so a thousand are tried; the most expensive take a millisecond each,
 # and this many a tenth of a second.
 MAX_TRIED = 128 * 1024
-# What each template counts beside its length, so that the number of short ones is bounded.
+# Characters counted for each template in addition to its length, to limit the number of short
+# templates.
 TEMPLATE_COST = 64
 
 S = TypeVar("S")
@@ -43,7 +44,8 @@ AnyListing: TypeAlias = Listing[ListedItems[Any, Any]]
 
 
 class ResourceOwners(NamedTuple, Generic[S]):
-    """The servers that have a URI, those without a list, and those with too many templates."""
+    """The servers that have a URI, the servers whose lists failed, and the servers with too many
+    templates."""
 
     servers: list[S]
     failed: list[S]
@@ -51,8 +53,9 @@ class ResourceOwners(NamedTuple, Generic[S]):
 
 
 class ResourceSearch(Generic[S]):
-    """The search for the servers of one URI. `listings` returns a list of every server, `visible`
-    what the caller may see of one, and `shows` whether it may see this URI of a server."""
+    """The search for the servers of one URI. `listings` returns one listing for each server,
+    `visible` the part of a listing that the caller may see, and `shows` whether the caller may see
+    this URI of a server."""
 
     def __init__(
         self,
@@ -65,12 +68,12 @@ class ResourceSearch(Generic[S]):
         self._listings = listings
         self._visible = visible
         self._shows = shows
-        # Each list is requested once: one that changes all the time is not waited for again.
+        # Each list is requested once. A list that changes all the time is not requested again.
         self._requests: dict[AnyListing, asyncio.Task[None] | None] = {}
 
     async def run(self, caller: str, wait_s: float, *, below: bool) -> ResourceOwners[S]:
-        """The servers that list the URI or a template that matches it, or with `below` resources
-        below it. A URI that none has waits for the lists that are late, up to `wait_s`."""
+        """The servers that list the URI, a template that matches it, or (with `below`) resources
+        below it. If no list has the URI, waits for late lists, up to `wait_s`."""
         until, patience_s = _now() + wait_s, min(wait_s, SETTLE_S)
         while True:
             resources, late = await self._settle("resources", caller, patience_s)
@@ -98,8 +101,8 @@ class ResourceSearch(Generic[S]):
     async def _settle(
         self, kind: ListKind, caller: str, wait_s: float
     ) -> tuple[Mapping[S, AnyListing], set[asyncio.Task[None]]]:
-        """A list of every server, and the requests for lists that are missing. Waits until all are
-        there, until one has the URI, or `wait_s`."""
+        """The listing of every server, and the requests for missing lists. Waits until all lists
+        have arrived, one list has the URI, or `wait_s` is over."""
         until = _now() + wait_s
         while True:
             listings = self._listings(kind)
@@ -132,8 +135,8 @@ def _now() -> float:
 
 
 def _matches(listed: ListedItems[Any, t.ResourceTemplate] | None, uri: str) -> Steps[bool | None]:
-    """Whether a URI matches a template, or is a listed template itself; None if there are too
-    many to try."""
+    """Whether a URI matches a template, or is a listed template itself; None if there are too many
+    templates to try."""
     if listed is None or uri in listed.known:
         return listed is not None
     left = MAX_TRIED
@@ -151,7 +154,8 @@ def _matches(listed: ListedItems[Any, t.ResourceTemplate] | None, uri: str) -> S
 
 
 def _may_match(template: str, uri: str) -> bool:
-    """Whether both have the same literal prefix, as far as neither is percent-encoded."""
+    """Whether a URI and a template have the same literal prefix, up to the first percent-encoded
+    character."""
     literal = template.partition("{")[0].partition("%")[0]
     if uri.startswith(literal):
         return True

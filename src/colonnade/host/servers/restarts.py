@@ -7,15 +7,16 @@ crash. After too many crashes within a period the server is given up, until it i
 or the same period has passed; it then has one attempt.
 
 `CrashCounts` has one such policy for each caller, so that a caller that crashes the server is
-refused alone. A process may have had calls of several callers when it crashed. Then all of them are
-suspects, and the next crash leaves those that are suspects of both:
+refused alone. A process may have had calls of several callers when it crashed. Then all of these
+callers are suspects, and the next crash leaves only callers that are suspects of both crashes:
 
     crash 1, in flight: ann, bob, eve      nobody is refused
     crash 2, in flight: cat, eve           eve is left: counted for eve
     crash 3, in flight: bob, eve           counted for eve again
 
 Failed starts are counted for the caller that started the server, and for all callers together: the
-server is given up for all if it did not start for several of them, and for none in between.
+server is given up for all if starts failed for several callers, with no successful start in
+between.
 
 Rules: no clock and no random numbers here, and nothing is started: the time and the random fraction
 are arguments. One caller never makes the server refuse another, unless it fails at its start.
@@ -40,14 +41,14 @@ STEADY_S = 30.0
 # Processes of one server that end within this time ended for the same reason.
 INCIDENT_S = 5.0
 
-# Callers whose crashes are counted. Those that crashed longest ago are forgotten, and each that has
-# not crashed for twice the period that counts.
+# Maximum callers whose crashes are counted. The caller with the oldest crash is forgotten first,
+# and so is every caller without a crash for twice the counted period.
 MAX_COUNTED = 1000
 # A server that does not start for this many callers in a row is refused to all: with two, one user
 # with two clients could be the reason.
 SEVERAL = 3
-# The next start waits for this long if nobody can be blamed for two crashes in a row; calls wait
-# with it. A server that crashes by itself is started once a second at most.
+# If no single caller can be blamed for two crashes in a row, the next start and its calls wait this
+# long. So a server that crashes on its own is started once a second at most.
 PAUSE_S = 1.0
 
 Health: TypeAlias = Literal["healthy", "backing_off", "given_up"]
@@ -66,7 +67,8 @@ class Crash(Struct, frozen=True):
     caller: Hashable = None
 
     def output_for(self, caller: Hashable) -> Output:
-        """What the server wrote, if this caller may see it; None for what all callers may see."""
+        """The server's output that a caller may see; for the caller None, the output that all
+        callers may see."""
         return self.output if self.caller in (None, caller) else NO_OUTPUT
 
 
@@ -125,7 +127,8 @@ class RestartPolicy:
 
     def refusal(self, now: float, shown_to: Hashable, callers: str) -> CannotConnect | None:
         """The error while the server may not be started; None if it may. `shown_to` is who may read
-        what the server wrote, None for every caller; `callers` are those that are refused."""
+        what the server wrote, None for every caller; `callers` names the refused callers in the
+        message."""
         health = self.health(now)
         if health == "healthy" or self.last is None:
             return None
@@ -142,7 +145,7 @@ class RestartPolicy:
         )
 
     def is_over(self, now: float) -> bool:
-        """Whether its crashes are so long ago that they change nothing any more."""
+        """Whether the last crash is so long ago that it no longer matters."""
         return self.last is None or now - self.last.at > 2 * self._within_s
 
     def recent(self, now: float) -> int:
@@ -164,7 +167,8 @@ def longest_wait(in_a_row: int) -> float:
 
 class CrashCounts:
     """The crashes of one server, by caller, and its failed starts for all callers. `for_all` is
-    whether a failed start may be the fault of the server: with credentials of callers it is not."""
+    whether a failed start may be the server's fault; not if the start uses a caller's
+    credentials."""
 
     def __init__(self, max_crashes: int, within_s: float, *, for_all: bool = True) -> None:
         self._max_crashes = max_crashes
@@ -173,19 +177,21 @@ class CrashCounts:
         self.total: int = 0
         # In the order of their last crash.
         self.by_caller: dict[Hashable, RestartPolicy] = {}
-        # Since the server last started: the failed starts, and up to `SEVERAL` of those callers.
+        # Since the last successful start: the failed starts, and up to `SEVERAL` callers of these
+        # starts.
         self._starts = RestartPolicy(max_crashes, within_s)
         self._starters: set[Hashable] = set()
-        # Who may have caused the last crash of a process that several callers used.
+        # The suspects of the last crash of a process that several callers used.
         self._suspects: frozenset[Hashable] = frozenset()
         self._suspected_at = 0.0
-        # Of crashes that nobody can be blamed for: the last, and when the next start may be.
+        # Of crashes without a single suspect: the last one, and the earliest time of the next
+        # start.
         self._blameless_at: float | None = None
         self._not_before = 0.0
 
     def start_failed(self, crash: Crash, caller: Hashable, fraction: float) -> bool:
-        """Record a start that failed, and who it was for. Returns whether the server is given up
-        for that caller."""
+        """Record a failed start for a caller. Returns whether the server is given up for that
+        caller."""
         self.total += 1
         if self._for_all:
             self._starts.crashed(crash, 0.0, fraction)
@@ -194,7 +200,7 @@ class CrashCounts:
         return self._count(caller, crash, 0.0, fraction)
 
     def started(self) -> None:
-        """Record a start that worked: those before it were not the fault of the server."""
+        """Record a successful start: earlier failed starts were not the fault of the server."""
         if self._starters:
             self._starts.reset()
             self._starters.clear()
@@ -218,13 +224,13 @@ class CrashCounts:
         return None
 
     def refusal(self, now: float, caller: Hashable, shown_to: Hashable) -> CannotConnect | None:
-        """The error for a caller that the server may not be started for; None if it may."""
+        """The error for a caller if the server may not be started for it; otherwise None."""
         if (refusal := self.own_refusal(now, caller, shown_to)) is not None:
             return refusal
         return self._starts.refusal(now, shown_to, "several callers") if self._is_broken else None
 
     def own_refusal(self, now: float, caller: Hashable, shown_to: Hashable) -> CannotConnect | None:
-        """The error for a caller whose own crashes are the reason; None if they are none."""
+        """The error for a caller that is refused because of its own crashes; otherwise None."""
         policy = self.by_caller.get(caller)
         if policy is None:
             return None
@@ -234,11 +240,12 @@ class CrashCounts:
         return policy.refusal(now, shown_to, "this caller")
 
     def pause_s(self, now: float) -> float:
-        """How long the next start waits after crashes that nobody can be blamed for."""
+        """How long the next start waits after crashes without a single suspect."""
         return max(0.0, self._not_before - now)
 
     def health(self, now: float) -> Health:
-        """What prevents a start now for all callers or any of them, if anything: the worst."""
+        """The worst error that prevents a start now, for all callers or for any of them; None if
+        nothing does."""
         found = {one.health(now) for one in self.by_caller.values()}
         if self._is_broken:
             found.add(self._starts.health(now))
@@ -248,7 +255,7 @@ class CrashCounts:
         return "healthy"
 
     def given_up(self, now: float) -> int:
-        """The number of callers that it is given up for by their own crashes."""
+        """The number of callers that are refused because of their own crashes."""
         return sum(one.health(now) == "given_up" for one in self.by_caller.values())
 
     def reset(self) -> None:

@@ -102,8 +102,8 @@ class Status(Struct, frozen=True, kw_only=True):
     """The status of a server. `since` is when the state began (Unix time); `pid` is its first
     process, for stdio; `sessions` is how many sessions are open; `stderr` is what it wrote last.
     Crashes are counted by caller: `callers_given_up` is how many callers are refused until the
-    server is restarted or `crashes_s` have passed. Without open sessions `state` is that of the
-    caller it is worst for."""
+    server is restarted or `crashes_s` have passed. Without open sessions, `state` is the worst
+    state that any caller sees."""
 
     key: str
     state: State
@@ -619,7 +619,8 @@ class HostedSession:
         self.is_elsewhere: bool = False
         self.caller: str | None = None
         self.calls: dict[SessionCall, None] = {}
-        # Those that were in flight when the connection ended, and whose call opened it.
+        # The callers with calls in flight when the connection ended, and the caller whose call
+        # opened the connection.
         self.interrupted: tuple[SessionCall, ...] = ()
         self.opened_for: Hashable = None
         # What the lists of this very session were found to be, by kind, and when they were read.
@@ -714,8 +715,9 @@ class HostedSession:
 
     @property
     def suspects(self) -> frozenset[Hashable]:
-        """The callers that may have caused its end. A list is read for the host, not for a
-        caller, and a session that several callers have used knows those in flight alone."""
+        """The callers that may have caused the end of this session. Lists are read for the host,
+        not for a caller. For a session that several callers have used, only callers with calls in
+        flight are suspects."""
         if self.served_several:
             return frozenset(
                 CallerKey(call.context.exchange.principal, call.client_session)

@@ -7,8 +7,8 @@
 A server has sessions: one for all callers if each request is independent; otherwise one for each
 caller, or a pool of them, or one shared session without input requests, as its settings say.
 
-Rules: every wait ends. Nothing is started before a call needs it. A caller that crashes the server
-again and again is refused for a while (`CrashCounts`), and no other is. A call that is cancelled
+Rules: every wait ends. Nothing is started before a call needs it. Only a caller that crashes the
+server again and again is refused for a while (`CrashCounts`). A call that is cancelled
 while it waits for a start cancels the start only if no other call waits for it. One server knows
 nothing of another.
 """
@@ -105,7 +105,7 @@ SHOWN_LINES = 20
 ROUNDING_S = 1e-3
 # Sessions of a server with a URL, if its settings say nothing else.
 MAX_CONNECTIONS = 1000
-# Who reads a list that all callers share: the host itself, in whosever call it is read.
+# The caller of a list that all callers share is the host itself, whichever call reads the list.
 LISTS = "lists"
 
 # Errors before the server was tried, or that are not its fault: these do not count as crashes.
@@ -388,7 +388,7 @@ class ServerSupervisor:
         self._on_change = on_change
         self._clock = clock
         self._random_fraction = random_fraction
-        # What fails with the credentials of one caller does not stop another.
+        # A failure with the credentials of one caller does not stop other callers.
         self._crashes = CrashCounts(
             settings.max_crashes, settings.crashes_s, for_all=not settings.is_per_caller
         )
@@ -517,7 +517,7 @@ class ServerSupervisor:
                     raise
             return await self._run(request, work)
         except ChannelError as error:
-            # `CannotConnect` has output that every caller may see, since a list is read.
+            # The output in this `CannotConnect` is for every caller, since a shared list is read.
             if not isinstance(error, CannotConnect):
                 remove_output(error)
             raise
@@ -646,8 +646,8 @@ class ServerSupervisor:
     # ------------------------------------------------------------ sessions
 
     def _available(self, caller: CallerKey, lists: bool) -> HostedSession | None:
-        """An open session that this caller may use; `lists` is for a request that reads a list.
-        Raises `CannotConnect` if it has crashed what others use."""
+        """An open session that this caller may use. `lists` is whether the request reads a list.
+        Raises `CannotConnect` if this caller has crashed shared sessions too often."""
         sessions = self._sessions
         common = sessions.common()
         if self._crashes.by_caller and (common or self._settings.sharing == "pooled"):
@@ -700,8 +700,9 @@ class ServerSupervisor:
             self._check_start(start)
 
     def _counted(self, caller: CallerKey, lists: bool) -> tuple[Hashable, CallerKey | None]:
-        """Whom the crashes of a request are counted for, and who may see what the server wrote:
-        None for every caller. Sessions of a client that declare other input requests are one."""
+        """The caller that crashes of a request are counted for, and the caller that may see the
+        server's output (None: every caller). Sessions of one client count as one caller, whichever
+        input requests they declare."""
         counted = CallerKey(caller.principal, caller.session)
         if not lists:
             return counted, counted

@@ -105,7 +105,7 @@ class ProxyStorage:
         return await self._store.count(SERVER_PRINCIPAL, key, 1, 2 * window_s)
 
     async def counted(self, what: str, window_s: float) -> int:
-        """How many events were counted in the current window of time."""
+        """Number of events counted in the current time window."""
         counter = await self._store.get(SERVER_PRINCIPAL, self._counter(what, window_s))
         return int(counter or 0)
 

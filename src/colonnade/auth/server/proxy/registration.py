@@ -146,8 +146,9 @@ def _check_grants(stated: dict[str, Any]) -> None:
 
 
 async def find_client(context: ProxyContext, client_id: str, source: str) -> ProxyClient:
-    """The client of an authorization request from an address, if that is known. Raises
-    `PageFailure` for an unknown client."""
+    """The client of an authorization request. `source` is the address of the user's browser, if
+    known.
+    Raises `PageFailure` for an unknown client."""
     if not client_id:
         raise PageFailure("The request names no client.")
     if client_id.startswith(("https://", "http://")):

@@ -38,9 +38,9 @@ log: logging.Logger = logging.getLogger("colonnade.auth")
 
 SEE_OTHER: Final = 303
 NO_CONTENT: Final = 204
-# Of what strangers may do in all, those of one network may do so many percent: an address or the
-# network of one subscriber, that of a company, and the smallest that a provider gets or rents out.
-# So nobody uses up what others need, with however many addresses of one network.
+# (prefix length, percent): the share of each quota for strangers that one network may use. The
+# networks are that of one subscriber (/32, /64), of a company (/24, /48), and the smallest that a
+# provider gets or rents out (/16, /29). So many addresses in one network cannot use up a quota.
 SHARES: Final = {4: ((16, 40), (24, 20), (32, 10)), 6: ((29, 40), (48, 20), (64, 10))}
 _UNKNOWN_CLIENTS = (
     "they came from an address that is not public: if that is a proxy server, name it in "
@@ -106,8 +106,8 @@ def unavailable(description: str) -> OAuthFailure:
 
 
 def source_of(request: EndpointRequest) -> str:
-    """The address that quotas count a request for; empty if it may be that of a proxy server, which
-    is never public, behind which there are many clients."""
+    """The address that quotas count a request for. Empty if the address is not public: it may be a
+    proxy server with many clients behind it."""
     address = parse_address(request.client)
     if address is None or (blocked_reason(address) and not request.proxies_known):
         return ""
@@ -117,12 +117,13 @@ def source_of(request: EndpointRequest) -> str:
 async def check_quota(
     storage: ProxyStorage, what: str, window_s: float, most: int, source: str
 ) -> None:
-    """Count an event that a stranger causes. Raises `OAuthFailure` (503) if there were too many: in
-    all, or from one of the networks of an address. Without an address only the whole is counted.
+    """Count an event that a stranger causes. Raises `OAuthFailure` (503) if there were too many, in
+    total or from one of the networks of the address. Without an address only the total is counted.
 
-    A refused event is counted nowhere: it would use up the share of the networks around it, and
-    leave counters of any number of addresses in the store. Of many at the same time, those above a
-    limit are counted in the narrowest network alone, so that they use up nothing of the others.
+    A refused event is not counted: counting it would use up the share of the surrounding networks,
+    and create counters in the store for any number of addresses. If many events arrive at the same
+    time, those above a limit are counted only in the narrowest network, so that the shares of the
+    others stay free.
     """
     limits = [(what, most)]
     for network, percent in _networks(source):

@@ -209,9 +209,9 @@ def verify(
 ) -> VerifyReport:
     """Read all files of a folder and compare all digests. Raises `OSError` if it cannot be listed.
 
-    `heads` are the last lines that a store knows, None without a store; those of the processes of
-    `host` count for the runs that are not here. `archived` allows that the files of runs are
-    missing that began before all others.
+    `heads` are the last lines of runs as a store has them; None without a store. For missing runs,
+    only heads of processes on `host` count. With `archived`, files of the oldest runs may be
+    missing.
     """
     return _Verification(folder, archived).run(None if heads is None else list(heads), host)
 
@@ -225,7 +225,7 @@ class _Verification:
         self.report = VerifyReport(findings=[], notes=[])
         self._runs: dict[str, list[AuditPath]] = defaultdict(list)
         self._references: dict[str, dict[int, list[_Reference]]] = defaultdict(dict)
-        # The runs that the first line of a run names.
+        # For each run: the earlier runs that its first line names.
         self._previous: dict[str, list[str]] = {}
 
     def run(self, heads: Sequence[StoredHead] | None, host: str) -> VerifyReport:
@@ -275,11 +275,11 @@ class _Verification:
             (self.report.notes if is_old else self.report.findings).append(finding)
 
     def _find_unknown(self, known: set[str]) -> None:
-        """Report the runs that the store does not know, and so may be forged.
+        """Report runs that are unknown to the store, and may be forged.
 
-        Runs from before there was a store are those that the first run in it names, and those that
-        they name. A later run vouches for nothing: a process that begins names every run that it
-        finds in the folder, and so a forged one, too.
+        Runs that are older than the store are exempt: the first run in the store names them, or one
+        of them names another. Being named by a later run proves nothing, since a process names
+        every run that it finds in the folder when it starts, forged ones too.
         """
         first = next((run for run in self._runs if run in known), None)
         earlier = set[str]()

@@ -13,8 +13,8 @@ the table of readings (`signatures/readings.py`) says which.
 `deny` and `ask` match if one reading of one value does, also inside of arrays and objects. `allow`
 needs that every value at the path matches, as it is written and in every other reading.
 
-Rules: pure, and no exception for a request, whatever it contains. What servers may read in two ways
-(`UNREADABLE`) meets every condition of `deny` and `ask`, and none of `allow`.
+Rules: pure, and no exception for a request, whatever it contains. A value that two servers may read
+differently (`UNREADABLE`) meets every condition of `deny` and `ask`, and none of `allow`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -41,10 +41,10 @@ from colonnade.signatures.readings import (
     texts_of,
 )
 
-# Values below one path of the arguments; with more the condition is met for `deny` and `ask`.
+# Maximum values below one path of the arguments. With more, `deny` and `ask` match.
 MAX_VALUES: Final = 10_000
-# JSON in a string in JSON in a string …: a server that reads more levels is not known, and each may
-# be as deep as a message.
+# Maximum levels of JSON in a string inside JSON in a string. No known server decodes more levels,
+# and each level may be as deep as a message.
 MAX_STRINGS: Final = 4
 # Alternatives of a schema in which the default of one member is looked for; and levels, more than a
 # message has.
@@ -76,18 +76,18 @@ class ValueComparison:
         present: bool | None = None,
     ) -> None:
         self._equal = equal
-        # Those that there are, each with its comparison.
+        # The bounds that the rule sets, each with its comparison.
         pairs = zip((ge, le, gt, lt), bounds, strict=True)
         self._bounds = [(holds, bound) for holds, bound in pairs if bound is not None]
         self._excluded = excluded
         self.present: bool | None = present
-        # As most are: one pattern for a string.
+        # The common case: one pattern for a string.
         only = equal[0] if len(equal) == 1 and not excluded and not self._bounds else None
         self._only_pattern = only if isinstance(only, TextPattern) else None
 
     def readings_of_any(self, value: Any) -> int:
-        """The readings in which a value meets it for `deny` and `ask`: as one of what it may be
-        read as. JSON in strings is for the caller."""
+        """The readings in which a value meets this condition for `deny` and `ask`: at least one
+        form of the value does. The caller decodes JSON in strings."""
         only = self._only_pattern
         if only is not None and isinstance(value, str) and not has_forms(value):
             return only.readings(value)
@@ -112,8 +112,8 @@ class ValueComparison:
         return found
 
     def readings_of_all(self, value: Any) -> int:
-        """The readings in which a value meets it for `allow`: as it is written, and with everything
-        that it may be read as."""
+        """The readings in which a value meets this condition for `allow`: the value as written, and
+        everything inside of it."""
         if self._only_pattern is not None and not isinstance(value, str):
             return 0
         found = EVERY_READING
@@ -150,7 +150,7 @@ def _numbers(value: Any) -> Iterable[Any]:
 
 
 def _equals(expected: tuple[Expected, ...], value: Any) -> int:
-    """The readings in which a value is one of these as it is written."""
+    """The readings in which a value, as written, is one of these."""
     found = 0
     for one in expected:
         if isinstance(one, TextPattern):
@@ -163,7 +163,7 @@ def _equals(expected: tuple[Expected, ...], value: Any) -> int:
 
 
 def _equals_any(expected: tuple[Expected, ...], value: Any) -> int:
-    """The readings in which a value is one of these, as one of what it may be read as."""
+    """The readings in which some form of a value is one of these."""
     found = 0
     for one in expected:
         if isinstance(one, TextPattern):
@@ -189,7 +189,7 @@ class ArgumentCondition(Struct, frozen=True):
     steps: tuple[str, ...]
     comparison: ValueComparison
     strict: bool
-    # The path, if it is the name of one member; else empty.
+    # The path if it is a single member name; otherwise empty.
     name: str
     on_arguments: bool = True
     on_item: bool = True
@@ -202,12 +202,12 @@ class ArgumentCondition(Struct, frozen=True):
         return cls(path, steps, comparison, strict, steps[0] if is_plain else "")
 
     def readings(self, request: PolicyRequest) -> int:
-        """The readings in which the values meet it."""
+        """The readings in which the arguments of a request meet this condition."""
         return self.readings_of(request.decoded_arguments, SchemaDefaults.of(request))
 
     def readings_of(self, arguments: dict[str, Any], defaults: "SchemaDefaults | None") -> int:
         """The same for these arguments of a tool with these defaults."""
-        if self.name:  # as most are: one member, with a string or a number
+        if self.name:  # the common case: one member, with a string or a number
             value = arguments.get(self.name, UNSET)
             if isinstance(value, _NUMBERS) or (isinstance(value, str) and not may_be_json(value)):
                 if self.strict:
@@ -252,15 +252,15 @@ class ArgumentCondition(Struct, frozen=True):
         return found
 
     def _sent(self, arguments: dict[str, Any], in_strings: bool) -> Iterator[Any]:
-        """The values that were sent, also those in strings if that is the safe side."""
+        """The values at the path. With `strict`, values in JSON in strings are included."""
         return _values(arguments, self.steps, MAX_STRINGS if in_strings else None)
 
     def may_hold(self, request: PolicyRequest) -> bool:
-        """Always: the arguments are not known."""
+        """Always True: the arguments are not known."""
         return True
 
     def problem(self, request: PolicyRequest) -> str:
-        """Why it does not hold."""
+        """Why this condition does not match."""
         if not any(True for _ in self._sent(request.decoded_arguments, in_strings=True)):
             return f"there is no argument {self.path!r}"
         return f"the argument {self.path!r} does not match"
@@ -280,7 +280,8 @@ def argument_steps(path: str) -> tuple[str, ...]:
 
 
 def _values(value: Any, steps: tuple[str, ...], strings: int | None = None) -> Iterator[Any]:
-    """The values at a path; with `strings`, those in JSON in strings as well, in so many levels."""
+    """The values at a path. `strings` is how many levels of JSON in strings are searched as
+    well."""
     if not steps:
         yield value
         return
@@ -337,8 +338,8 @@ def _items(items: list[Any], step: str) -> Iterable[Any]:
 
 
 def _leaves(values: Iterable[Any], strings: int = MAX_STRINGS) -> Iterator[Any]:
-    """Values, and those inside of arrays, objects and JSON in strings; the depth of each is
-    limited. An empty array or object is a value of its own."""
+    """These values, and all values inside of arrays, objects and JSON in strings; the depth of each
+    is limited. An empty array or object is a value of its own."""
     for value in values:
         if isinstance(value, dict | list) and value:
             inner = cast("dict[str, Any] | list[Any]", value)
@@ -361,26 +362,27 @@ class SchemaDefaults:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._left = 0
-        # Whether members of the arguments have one; there are as many as rules with a path.
+        # Cache by name: whether a member of the arguments has a default. One entry for each name in
+        # a rule.
         self._known: dict[str, bool] = {}
 
     @classmethod
     def of(cls, request: PolicyRequest) -> "SchemaDefaults | None":
-        """Those of the tool of a request; None without any."""
+        """The defaults of the tool of a request; None if its schema names none."""
         schema = request.input_schema
         if schema is None or b'"default"' not in msgspec.json.encode(schema):
             return None
         return cls(schema)
 
     def has(self, name: str) -> bool:
-        """Whether a member of the arguments has one."""
+        """Whether a member of the arguments has a default."""
         known = self._known.get(name)
         if known is None:
             known = self._known[name] = any(True for _ in self.find({}, (name,)))
         return known
 
     def find(self, arguments: dict[str, Any], steps: tuple[str, ...]) -> Iterator[Any]:
-        """Those at a path, and below it."""
+        """The defaults at a path and below."""
         self._left = MAX_VALUES
         return self._find(arguments, steps, [self._root], MAX_LEVELS)
 
@@ -396,7 +398,7 @@ class SchemaDefaults:
             defaults = [one["default"] for one in places if "default" in one]
             for default in defaults:
                 yield from _values(default, steps, MAX_STRINGS)
-                if steps:  # it may lack a member that has a default itself
+                if steps:  # it may lack a nested member that has a default
                     yield from self._find(default, steps, schemas, levels - 1)
             if defaults or not steps:
                 return
@@ -438,7 +440,8 @@ class SchemaDefaults:
                 yield from self._find(members.get(name, UNSET), steps[1:], inner, levels - 1)
 
     def _alternatives(self, schemas: list[Any]) -> list[dict[str, Any]] | None:
-        """Schemas without `$ref` and unions: each alternative. None if there are too many."""
+        """These schemas with `$ref` resolved and unions split into alternatives. None if there are
+        too many."""
         waiting, found = list(schemas), dict[int, dict[str, Any]]()
         for one in waiting:
             if not isinstance(one, dict) or id(cast("object", one)) in found:
@@ -472,7 +475,7 @@ def comparison_of(given: Any, path: str, *, strict: bool) -> ValueComparison:
         what = f"unknown key {unknown[0]!r}" if unknown else "an empty table"
         raise InvalidArgument(f"{path}: {what}; known keys: {known}", argument="arguments")
     low, high, above, below = (_bound(table, one, path) for one in ("min", "max", "above", "below"))
-    # What is excluded decides the other way round, so its `*` must not be narrower.
+    # `not` decides the other way round, so its `*` must not be narrower.
     excluded = _expected(table["not"], path, strict=not strict) if "not" in table else ()
     present = table.get("present")
     if present is not None and not isinstance(present, bool):
@@ -511,5 +514,5 @@ def _expected(given: Any, path: str, *, strict: bool) -> tuple[Expected, ...]:
 
 
 def _forms(pattern: str) -> Iterable[str]:
-    """Other forms of a date, an id or an address, which is denied in any."""
+    """Other forms of a date, an id or an address. `deny` applies to each form."""
     return () if _WILDCARDS & set(pattern) else forms_of(pattern)

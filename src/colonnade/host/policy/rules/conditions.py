@@ -1,5 +1,5 @@
-"""The conditions of a rule: on the caller, the server, the item and its annotations; those on its
-arguments are in `arguments`.
+"""The conditions of a rule on the caller, the server, the item and its annotations. Conditions on
+arguments are in `arguments.py`.
 
 Rules: pure. A condition says in which readings of a string it holds (`patterns`). Annotations count
 only if their server is trusted (R0294).
@@ -62,7 +62,7 @@ def text_patterns(value: Strings, what: str, *, crosses: bool) -> tuple[TextPatt
 
 @contextmanager
 def about(what: str, path: str = "") -> Generator[None]:
-    """Name the parameter, or a path in it, in an error of a pattern."""
+    """Add the name of the parameter, or a path in it, to the error of a pattern."""
     try:
         yield
     except InvalidArgument as error:
@@ -297,7 +297,7 @@ def _hint(annotations: t.ToolAnnotations | None, hint: str) -> bool:
 
 
 def several(given: Any) -> list[Any]:
-    """One value or several, as a list."""
+    """A list of the given value or values."""
     return list(cast("Sequence[Any]", given)) if isinstance(given, list | tuple) else [given]
 
 

@@ -199,9 +199,9 @@ class Rule:
     def argument_readings(
         self, arguments: dict[str, Any] | None, readings: int, defaults: SchemaDefaults | None
     ) -> int:
-        """Those of some readings in which the arguments match; the rest of it does. Arguments that
-        cannot be read (None) match `deny` and `ask`, and never `allow`. `defaults` are those of
-        the tool, if it has any."""
+        """The subset of these readings in which the arguments match, once all other conditions
+        match. Arguments that cannot be read (None) match `deny` and `ask`, and never `allow`.
+        `defaults` are the defaults of the tool's input schema, if any."""
         if arguments is None:
             return 0 if self.on_arguments and self.action == "allow" else readings
         for one in self._on_arguments:
@@ -554,8 +554,8 @@ def _readings(rule: Rule, request: PolicyRequest) -> int:
 
 
 def _arguments(request: PolicyRequest) -> dict[str, Any] | None:
-    """The arguments of a request; None if they are no object, or cannot be read, such as for a
-    repeated member."""
+    """The arguments of a request; None if they are not an object, or cannot be read, for instance
+    because of a repeated member."""
     try:
         return request.decoded_arguments
     except Fault:
