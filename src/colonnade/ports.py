@@ -600,8 +600,8 @@ class Service(Protocol):
 
     @property
     def shared_seal(self) -> "Seal | None":
-        """The keys that encrypt what these processes send each other; None without keys that all
-        of them have."""
+        """The keys that encrypt messages between these processes; None if the processes share no
+        keys."""
         ...
 
     def watch_changes(
@@ -660,7 +660,7 @@ Verify: TypeAlias = Callable[["Headers"], Awaitable[str | Caller]]
 class EndpointRequest(Struct, frozen=True):
     """An HTTP request for an endpoint of an authorization server: `path` is below the mount point,
     `query` is encoded, `client` is the address of the client, if known. `proxies_known` is whether
-    the proxy servers in front are known: without them it may be the address of one."""
+    trusted proxy servers are configured; if not, `client` may be the address of a proxy server."""
 
     method: str
     path: str
@@ -924,8 +924,8 @@ class Store(Protocol):
     async def publish(self, principal: str, topic: str, message: bytes) -> int | None:
         """Send a message to all current listeners, in every process, without waiting for them.
 
-        Returns how many listeners, or processes with listeners, get it; None if the store does not
-        know that.
+        Returns how many listeners, or processes with listeners, get the message; None if the store
+        cannot tell.
         """
         ...
 

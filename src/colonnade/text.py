@@ -5,8 +5,8 @@ A letter can be followed by any number of variation selectors, tags or fillers, 
 the letter alone. A whole text fits behind it, which a person does not see and a model reads.
 
 `INVISIBLE` is the one definition of an invisible character. Terminals, containment and the patterns
-of rules use it. Tab, line feed and carriage return are no part of it: callers know if they are
-allowed.
+of rules use it. Tab, line feed and carriage return are not invisible characters: each caller
+decides whether they are allowed.
 
 Rules: imports nothing of the package, so that every module that shows text of another party can use
 it.
@@ -25,7 +25,7 @@ _IGNORABLE = """
     ad 34f 61c 115f-1160 17b4-17b5 180b-180f 200b-200f 202a-202e 2060-206f 2800 3164 fe00-fe0f feff
     ffa0 fff0-fff8 1bca0-1bca3 1d173-1d17a e0000-e0fff
 """
-# Controls (Cc) but tab and line breaks; separators of lines; surrogates; private use.
+# Controls (Cc) except tab and line breaks; line separators; surrogates; private use.
 _CONTROLS = "0-8 b-c e-1f 7f-9f 2028-2029 d800-f8ff f0000-10ffff"
 # Format characters (Cf) that are not ignorable: annotations, Egyptian joiners. Those that are drawn
 # around or above numbers, such as U+06DD, are visible.
@@ -88,10 +88,10 @@ _ALL = re.compile(f"[{INVISIBLE}]+")
 # For texts without a character beyond U+FFFF: 6 ns for each character instead of 90.
 _SHORT = re.compile(f"[{_class_of(_TABLES, 0xFFFF)}]+")
 _BEYOND = re.compile("[\U00010000-\U0010ffff]")
-# Characters that are searched at once, in some six milliseconds: until a search has ended, no other
+# Characters per search, which takes about six milliseconds. Until a search has ended, no other
 # thread runs.
 SLICE: Final = 65_536
-# Strings that are joined at once, for the same reason.
+# Strings joined in one step, for the same reason.
 MAX_PARTS: Final = 10_000
 _ASCII_CONTROLS = bytes(one for one in (*range(32), 127) if one not in b"\t\n\r")
 
@@ -137,7 +137,7 @@ def visible(text: str) -> str:
 
 
 def hidden_in(text: str, start: int = 0, end: int | None = None) -> str:
-    """Return the characters that `visible` replaces, of a part of a string."""
+    """Return the characters of a part of a string that `visible` replaces."""
     if not has_hidden(text):
         return ""
     runs = _runs(text, start, len(text) if end is None else end)
@@ -145,8 +145,8 @@ def hidden_in(text: str, start: int = 0, end: int | None = None) -> str:
 
 
 def _runs(text: str, start: int, end: int) -> Iterator[tuple["re.Match[str]", str]]:
-    """Invisible characters that follow each other, and those at their beginning that belong to an
-    emoji or a letter."""
+    """Runs of invisible characters, each with its leading characters that belong to an emoji or a
+    letter."""
     pattern = _pattern(text)
     for at in range(start, end, SLICE):
         for found in pattern.finditer(text, at, min(at + SLICE, end)):
@@ -154,7 +154,8 @@ def _runs(text: str, start: int, end: int) -> Iterator[tuple["re.Match[str]", st
             if text[first] not in _KEPT:
                 yield found, kept
                 continue
-            # A style and a joiner can follow each other; a third one belongs to nothing.
+            # A variation selector and a joiner can follow each other; a third character belongs to
+            # nothing.
             before = text[first - 1] if first else " "
             for place in range(first, min(found.end(), first + 2)):
                 one = text[place]
@@ -248,12 +249,12 @@ def close_matches(
     return get_close_matches(name, list(options), n=limit, cutoff=cutoff)
 
 
-# A second name is as likely as the closest if its similarity is at least this share of it.
+# A second name is suggested too if its similarity is at least this share of the best one.
 NEARLY = 0.9
 
 
 def nearest(name: str, options: Iterable[str]) -> list[str]:
-    """Return the option most similar to a name, and a second one that is about as similar."""
+    """Return the option most similar to a name, and a second option if it is about as similar."""
     from difflib import SequenceMatcher  # on use
 
     found = close_matches(name, options, limit=2)

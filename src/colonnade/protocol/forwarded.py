@@ -114,7 +114,7 @@ class RelayedToolResult(RawToolResult, kw_only=True):
 
     @property
     def structured_content(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The structured content; UNSET without one. Raises `RemoteProtocolError` if it has a
+        """The structured content, or UNSET. Raises `RemoteProtocolError` if the content has a
         number that Python cannot hold."""
         value = self.written_content
         try:
@@ -125,8 +125,8 @@ class RelayedToolResult(RawToolResult, kw_only=True):
 
     @property
     def written_content(self) -> Any:
-        """The structured content as it was written, or as a middleware has set it; UNSET without
-        one."""
+        """The structured content as the server wrote it, or as a middleware has set it; otherwise
+        UNSET."""
         value: Any = _raw_content.__get__(self)
         return UNSET if isinstance(value, Raw) and not value else value
 

@@ -78,16 +78,16 @@ START_WINDOW_S = 60.0
 TAKEN_S = 600.0
 # Requests that were begun within that window: what is in the store may be deleted by others.
 MAX_BEGUN = 65_536
-# A check takes at most so long. The next one follows sooner if there was a response, so that a
-# caller learns within a second that the runner was killed.
+# Timeout of a check. After a response the next check follows sooner, so that a caller learns within
+# a second that the runner was killed.
 CHECK_S = 1.0
 CHECK_EVERY_S = 0.5
 # Without a check for so long, the caller is dead or has given up.
 LOST_CALLER_S = 5.0
 # How long a caller waits beyond the deadline, at which the runner ends the request.
 DEADLINE_GRACE_S = 2.0
-# For so long messages with a response of their own are sent again: an outage of the store, and what
-# the other replica takes to listen again, are shorter as a rule.
+# Messages that need an acknowledgement are sent again for this long. An outage of the store, with
+# the time until the other replica listens again, is usually shorter.
 DELIVERY_S = 20.0
 # How long the store may take to say whose an id is: to a caller that gives up, and to a runner.
 GIVE_UP_TIMEOUT_S = 1.0
@@ -411,7 +411,7 @@ class RemoteRequests:
             self._check_now.clear()
 
     async def _check(self, runner: str, calls: list[WaitingCall]) -> bool:
-        """Check some requests at one runner; whether it has responded."""
+        """Check some requests at one runner. Returns whether the runner has responded."""
         alive: bool | None = None
         requests = [CheckedRequest(one.call.id, one.call.delivered) for one in calls]
         try:
@@ -449,7 +449,7 @@ class RemoteRequests:
             return "the replica that is to run the request is of another release"
         size = len(body)
         if begin.id in self._runs or begin.id in self._begun:
-            return ""  # a copy of a message: the response to the first one may be lost
+            return ""  # a repeated message: the response to the first copy may have been lost
         if len(self._runs) >= MAX_RUNS or self._run_bytes + size > MAX_RUN_BYTES:
             return "the replica that is to run the request is too busy"
         try:

@@ -63,17 +63,17 @@ LEASE_CHECK_S = 1.0
 # The pauses before listening again, each twice as long as the last; the first follows at once.
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
-# The pauses before a message is sent again to a replica that cannot be reached, likewise.
+# The first and the longest pause before a message is sent again to an unreachable replica.
 FIRST_RESEND_S = 0.05
 LONGEST_RESEND_S = 0.5
-# Between two messages that nobody receives, before their replica counts as ended: a replica that
-# has lost a connection listens again at once.
+# The time between two messages that nobody receives, after which their replica counts as ended. A
+# replica that has only lost a connection listens again at once.
 UNHEARD_S = 0.3
 # How long cancelled handlers may clean up.
 CLEAN_UP_S = 1.0
 
-# A caller of a remote request reads it: the error of the store, which may name its address, is the
-# cause.
+# The message for callers of remote requests. The store's own error, which may name its address, is
+# only attached as the cause.
 STORE_AWAY = "cannot be reached: the store does not respond"
 BROADCAST_TOPIC = "replicas"
 _NAME_BYTES = 10
@@ -89,8 +89,8 @@ class ReplicaLost(ConnectionLost):
     request.
 
     `not_sent` is set if the request certainly had no effect there, `effect_unknown` if it may have
-    had one. `has_ended` is set if the replica will never respond, `is_unheard` if the request
-    was sent, and the store says that nobody received it.
+    had one. `has_ended` is set if the replica will never respond. `is_unheard` is set if the
+    request was sent, but the store reports that nobody received it.
     """
 
     has_ended: bool = False
@@ -172,8 +172,8 @@ async def follow_topic(
 ) -> None:
     """Listen to a topic of the server's own until the store is closed, again after each failure.
 
-    `on_missed` is called when messages may have been missed and are received again, `on_lost` when
-    they are not received; `tried` is set when the first attempt is over.
+    `on_lost` is called when the topic's connection is lost, and `on_missed` when messages arrive
+    again after some may have been missed. `tried` is set when the first attempt to listen is over.
     """
     pause_s, missed = 0.0, False
     try:
@@ -243,7 +243,7 @@ class Replica:
         self._clock = clock
         self._lease = b""
         self._lease_until = float("-inf")
-        # When the store was away last, or this process was stopped, as far as it knows.
+        # The last time when the store was known to be unavailable, or this process to be stopped.
         self._disturbed_at = float("-inf")
         self._leases: dict[str, float] = {}  # when others were seen alive; oldest first
         self._handlers: dict[str, MessageHandler] = {}
@@ -404,8 +404,8 @@ class Replica:
     async def request_again(
         self, replica: str, kind: str, body: bytes, timeout_s: float, *, once: bool = False
     ) -> bytes:
-        """`request`, again while the replica cannot be reached, as during an outage of the store
-        and until it listens again.
+        """Repeat `request` while the replica cannot be reached, as during an outage of the store
+        and until the replica listens again.
 
         The message may arrive several times; with `once`, a message that may have arrived is not
         sent again. Raises `ReplicaLost` if the replica has ended, or when the time is over, and
@@ -424,11 +424,11 @@ class Replica:
             pause_s = min(2 * pause_s, LONGEST_RESEND_S)
 
     async def probe(self, replica: str, kind: str, body: bytes, timeout_s: float) -> bytes:
-        """`request`, to see whether a replica lives.
+        """Send `request`, to learn whether a replica is alive.
 
-        `has_ended` of the error is also set if nobody receives two messages to it: its connections
-        are closed. Its lease may be valid for some seconds more, and nothing of it may be taken
-        over before.
+        `has_ended` of the error is also set if nobody receives two messages to the replica: its
+        connections are closed. Its lease may be valid for a few more seconds; do not take over its
+        work before the lease ends.
         """
         try:
             return await self.request(replica, kind, body, timeout_s)
@@ -444,14 +444,14 @@ class Replica:
 
     @property
     def _is_settled(self) -> bool:
-        """Whether every replica that lives has had the time to come back after an outage."""
+        """Whether every live replica has had time to recover from an outage."""
         return self._clock() - self._disturbed_at >= self.lease_s
 
     def _lapsed(self, replica: str, *, effect: bool) -> ReplicaLost:
         """The error for a replica without a lease.
 
-        Right after an outage of the store, leases have lapsed whose replicas live: each is renewed
-        within the time of one.
+        Right after an outage of the store, leases of live replicas may have lapsed; each live
+        replica renews its lease within the length of one lease.
         """
         error = _lost(replica, "has ended: its lease has lapsed", effect=effect)
         error.has_ended = self._is_settled or not is_replica_name(replica)
@@ -465,7 +465,7 @@ class Replica:
         id: int,
         body: bytes,
     ) -> int | None:
-        """Returns the number of those who receive it, None if the store does not know it."""
+        """Returns the number of receivers; None if the store cannot tell."""
         if len(body) > MAX_BODY_BYTES:
             raise Refused(f"a message of {len(body)} bytes is too large; {MAX_BODY_BYTES} at most")
         version = self._versions.get(kind, 1)

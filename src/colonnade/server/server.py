@@ -252,7 +252,7 @@ class Server(Decorators, RunnableService):
 
     @property
     def shared_seal(self) -> "Keys | None":
-        """The `keys`, which all replicas have; None if the server was given none."""
+        """The `keys`, which all replicas share; None without `keys=`."""
         return self._keys if self._given_keys else None
 
     def handles(self, kind: str, type: type[T], *, ttl_s: float = HANDLE_TTL_S) -> "Handles[T]":

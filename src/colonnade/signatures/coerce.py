@@ -5,7 +5,7 @@ each is converted if the schema allows no other interpretation. `str | None` sta
 
 Rules: only if the schema admits no string (or no fraction) at that place, or clearly not this
 one; never a guess between two interpretations; nothing here refuses anything. It runs only after a
-value was refused as it is. Everything that a value is read as is in the table of `readings`.
+value was refused as it is. The table in `readings.py` has every reading that is used here.
 """
 
 import re

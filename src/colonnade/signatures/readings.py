@@ -1,4 +1,5 @@
-"""What a server may read a JSON value as: one table, for our coercion and for the rules of hosts.
+"""Readings of JSON values: everything that a server may take a value for, in one table for our
+coercion and for the rules of hosts.
 
 A client sends `"5"`, `"yes"` or `'{"name": "ann"}'`, and a server reads 5, true or an object:
 
@@ -35,19 +36,19 @@ if TYPE_CHECKING:
     from decimal import Decimal
     from fractions import Fraction
 
-# The length of a number in a string; Python itself stops parsing integers at 4,300.
+# Maximum length of a number in a string; Python itself stops parsing integers at 4,300 digits.
 MAX_NUMBER: Final = 400
-# Characters of JSON in a string that rules look into: a decoder takes a millisecond for these.
+# Maximum length of JSON in a string that rules look into; decoding this much takes a millisecond.
 MAX_STRUCTURE: Final = 65_536
-# Characters of a date, an id or an address.
+# Maximum length of a date, an id or an address.
 MAX_FORM: Final = 64
 # Integers beyond these become another number in a language whose numbers are floats.
 _EXACT: Final = 2**53
 
 
 class Unreadable(Enum):
-    """Stands for what two servers may read differently: an object with a repeated member, too deep
-    or too long JSON, and a number that is too long."""
+    """Stands for a value that two servers may read differently: an object with a repeated member,
+    JSON that is too deep or too long, or a number that is too long."""
 
     UNREADABLE = "unreadable"
 
@@ -69,27 +70,27 @@ _CLOCK = r"(?a)(\d\d:\d\d)(Z|[+-]\d\d:\d\d)?"
 _WEEKS = r"(?a)(-?)P(\d{1,6})W"
 _SPAN = r"(?a)(-?)(\d{1,9}):(\d\d):(\d\d(?:\.\d{1,6})?)"
 _HEX = r"(?a)[\da-fA-F]{32}"
-# What a number begins with, in any of its spellings; and one that is too long to be parsed.
+# The beginning of a number in any spelling; and a text that may be a number too long to parse.
 _NUMERAL = r"(?i)[+-]{0,2}(?:[\d._]|inf|nan)"
 _LONG_NUMERAL = r"[+-]?(?:0[xX][\da-fA-F_]+|[\d_.]+(?:[eE][+-]?[\d_]+)?)"
 _PREFIXED = r"(?i)[+-]?0[xob]"
 _IPV6 = r"(?a)[\da-fA-F:.]*:[\da-fA-F:.]*"
 
-# Words for booleans: those of our coercion, and those of pydantic. Case does not count.
+# Words for booleans in our coercion and in pydantic, in any case.
 OUR_WORDS: Final[Mapping[str, bool]] = {"true": True, "false": False}
 WORDS: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
     **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
 }
 
-# What parsers of numbers and JSON skip at both ends: what Python calls a space, and a byte order
-# mark, which JavaScript skips.
+# Characters that parsers of numbers and JSON skip at both ends: Python's whitespace, and the byte
+# order mark, which JavaScript skips.
 _BLANKS = (
     " \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff"
     "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
 )
-# The first characters of JSON that is no number and no word, and of everything with another form:
-# one look at a string tells that it has none.
+# The first characters of JSON objects, arrays and strings, and of all texts with other forms. A
+# string that begins with any other character has no other form.
 _OPENERS = frozenset(f'{{["{_BLANKS}')
 _FORM_STARTS = frozenset(f"+-.0123456789:PUuabcdefABCDEF{{{_BLANKS}")
 
@@ -98,7 +99,7 @@ _FORM_STARTS = frozenset(f"+-.0123456789:PUuabcdefABCDEF{{{_BLANKS}")
 
 
 def json_in(text: str) -> Any:
-    """The value of JSON in a string: `UNSET` if the string is no JSON, `UNREADABLE` if servers may
+    """The value of JSON in a string. `UNSET` if the string is not JSON; `UNREADABLE` if servers may
     read different values."""
     raw = text.encode(errors="surrogatepass")
     if may_be_deep(raw, MAX_DEPTH) and depth(raw) > MAX_DEPTH:
@@ -110,12 +111,13 @@ def json_in(text: str) -> Any:
 
 
 def may_be_json(text: str) -> bool:
-    """Whether `structure_in` has to look at a string: few begin so."""
+    """Whether `structure_in` has to look at a string; most strings begin differently."""
     return text[:1] in _OPENERS
 
 
 def structure_in(text: str) -> Any:
-    """The same for an object, an array or a string, with what only Python takes for JSON."""
+    """The value if the JSON is an object, an array or a string. Also decodes JSON that only Python
+    accepts."""
     if text[:1] not in _OPENERS:
         return UNSET
     body = text.strip(_BLANKS)
@@ -149,7 +151,7 @@ def _python_json_in(text: str) -> Any:
 
 
 def numbers_of(value: Any) -> Numbers:
-    """The numbers that a value may be read as: exact, and as a float."""
+    """The numbers that a value may be read as, both exact and as floats."""
     if type(value) is int and -_EXACT <= value <= _EXACT:
         return (value,)
     if isinstance(value, int):
@@ -206,7 +208,7 @@ def _float(number: int) -> float:
 
 
 def boolean_of(value: Any) -> bool | None:
-    """The boolean that a value may be read as; None if it is none."""
+    """The boolean that a value may be read as, or None."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -228,8 +230,8 @@ def has_forms(text: str) -> bool:
 
 
 def texts_of(value: Any) -> Iterator[str]:
-    """Other texts that a value may be read as: a number or a boolean as text, and a date, an id or
-    an address in the form that a server reads it in."""
+    """Other texts that a value may be read as: a number or a boolean as text, and the other forms
+    of a date, an id or an address."""
     if isinstance(value, str):
         if has_forms(value):
             yield from forms_of(value)
@@ -251,13 +253,13 @@ def forms_of(text: str) -> Iterator[str]:
 
 
 def _moments(numbers: Numbers) -> Iterator[str]:
-    """The dates that a number is read as, in seconds or milliseconds since 1970, and the
+    """The dates that a number may stand for, in seconds or milliseconds since 1970, and the IP
     addresses."""
     for number in numbers if numbers is not UNREADABLE else ():
         for unit in (1, 1000):
             try:
                 moment = datetime.fromtimestamp(float(number) / unit, UTC)
-            except (ValueError, OverflowError, OSError):  # what no calendar has
+            except (ValueError, OverflowError, OSError):  # outside of the calendar
                 continue
             yield moment.isoformat().replace("+00:00", "Z")
             yield moment.date().isoformat()
@@ -364,7 +366,7 @@ def _address(text: str) -> str:
         return text
 
 
-# How a string of each format is written that a decoder takes.
+# For each format: a pattern of the strings that a decoder accepts.
 FORMATS: Final[Mapping[str, Callable[[str], str]]] = {
     "date-time": _date_time,
     "date": _date,

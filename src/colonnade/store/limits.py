@@ -95,8 +95,8 @@ def _no_room(held: int, unit: str) -> Refused:
 
 
 def store_full(more: str = "; try again later") -> Refused:
-    """The refusal of a store that has no room for anybody. A remote caller may read it: it says
-    nothing of where the store is."""
+    """The refusal of a store that has no room for any caller. Remote callers may read this message,
+    so it does not name the store's address."""
     return Refused(f"the store is full{more}", reason="store_full")
 
 
@@ -234,7 +234,8 @@ class TopicListener(AsyncIterator[bytes]):
         self._lost: str | None = None
 
     def offer(self, message: bytes) -> bool:
-        """Queue a message; fail the listener if the queue is full. False if it was not queued."""
+        """Queue a message; fail the listener if the queue is full. Returns False if the message was
+        not queued."""
         if self._ended:
             return False
         waits = len(self._messages)

@@ -575,7 +575,7 @@ class RedisStore:
         check_names(principal, topic)
         self._limits.check_value(message)
         channel = f"{self._home(principal)}:t:{topic}"
-        if self._is_cluster:  # whose nodes count their own listeners alone
+        if self._is_cluster:  # each node of a cluster counts only its own listeners
             await self._call(PUBLISH, 1, channel, message)
             return None
         return await self._call(None, "PUBLISH", channel, message)
@@ -785,8 +785,8 @@ class RedisStore:
                 self._checks.note_full()
                 command.settle(store_full())
             elif isinstance(reply, ResponseError) and _is_wrong_type(command, reply):
-                # A list or a hash that something else has written. Its reader notices that it is
-                # damaged; an error would say that the server does not respond.
+                # Another program has written a list or a hash here. The reader reports a damaged
+                # entry; an error would mean that the server does not respond.
                 command.settle(b"")
             elif isinstance(reply, Exception):
                 failed = failed or isinstance(reply, ReadOnlyError | BusyLoadingError)
@@ -910,6 +910,6 @@ async def _close_quietly(servers: _RedisServers, timeout_s: float) -> None:
 
 
 def _is_wrong_type(command: _Command, reply: ResponseError) -> bool:
-    """Whether a read has found an entry that is no string: all other errors of one have a class of
-    their own."""
+    """Whether a read has found an entry that is not a string. All other errors of a read have their
+    own class."""
     return command.arguments[0] == "GET" and type(reply) is ResponseError

@@ -1,7 +1,8 @@
-"""What an operator must know of a Redis server: it is full, it drops entries, its clock differs.
+"""Warnings for the operator of a Redis server: it is full, it may drop entries, or its clock
+differs.
 
-Rules: an operator reads the address of the server in the log; callers, who may be remote, do not.
-Nothing here fails: a server that forbids a command is not checked.
+Rules: the log has the address of the server; errors for callers, who may be remote, do not. No
+check raises: a server that forbids a command is not checked.
 """
 
 import logging
@@ -13,10 +14,10 @@ from msgspec import Struct
 
 log: logging.Logger = logging.getLogger("colonnade.store")
 
-# Between two lines about a full server.
+# Minimum time between two log lines about a full server.
 LOG_FULL_S = 60.0
-# What replicas write into the store for each other (when a request may start, when a state expires)
-# are times of the day. Beyond half of the 60 s that they tolerate, the clocks are wrong.
+# Replicas exchange times of day through the store (when a request may start, when a state expires)
+# and tolerate a difference of 60 s. A difference of more than half of that is logged.
 MAX_CLOCK_DIFFERENCE_S = 30.0
 CHECKS: Sequence[tuple[str, ...]] = (("INFO", "memory"), ("TIME",))
 
@@ -32,7 +33,7 @@ class ServerChecks(Struct):
     logged_at: float = float("-inf")
 
     def check(self, replies: Sequence[Any]) -> None:
-        """Warn, once, of what the replies to `CHECKS` say."""
+        """Log warnings, once, for the replies to `CHECKS`."""
         self.is_checked = True
         memory, server_time = replies
         facts = memory.decode() if isinstance(memory, bytes) else ""
@@ -58,7 +59,7 @@ class ServerChecks(Struct):
             )
 
     def note_full(self) -> None:
-        """The server has refused a write, since its memory is full: log that once a minute."""
+        """Log, once a minute, that the server has refused a write because its memory is full."""
         self.refused += 1
         now = self.now()
         if now - self.logged_at >= LOG_FULL_S:

@@ -30,9 +30,9 @@ MAX_CONTENT_CHARACTERS = 16 * 1024
 MAX_NAME_CHARACTERS = 256
 MAX_PROMPT_VARIABLES = 32
 
-# The error codes that metrics tell apart: those of the revisions, and two of the official SDKs (the
-# connection was closed, the request timed out). A server may make up any number of others, each of
-# which would be a series of 17 lines.
+# The error codes that metrics distinguish: the codes of the revisions, and two of the official SDKs
+# (connection closed, request timed out). A server may invent any number of other codes, and each
+# would be a series of 17 lines.
 KNOWN_CODES = frozenset({-32000, -32001, -32002}.union(*(one.codes.values() for one in EVERY)))
 
 SpanAttributes = dict[str, str | int]
@@ -188,7 +188,7 @@ class Operation:
 
 
 def _bounded(outcome: SpanAttributes, code: int | None) -> SpanAttributes:
-    """The attributes of an outcome for a metric, where unknown error codes are one value."""
+    """The attributes of an outcome for a metric. All unknown error codes become one value."""
     if code is None or code in KNOWN_CODES:
         return outcome
     return dict.fromkeys(outcome, names.OTHER)

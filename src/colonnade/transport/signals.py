@@ -28,13 +28,13 @@ log: logging.Logger = logging.getLogger("colonnade.transport")
 
 
 def handles_hangup() -> bool:
-    """Whether there is a SIGHUP that is not ignored."""
+    """Whether SIGHUP exists and is not ignored."""
     return HANGUP is not None and signal.getsignal(HANGUP) != signal.SIG_IGN
 
 
 def log_hangup() -> None:
-    """Say that SIGHUP ends this process."""
-    log.warning("SIGHUP: this process ends, and lets calls finish; it reads no configuration again")
+    """Log that SIGHUP ends this process."""
+    log.warning("SIGHUP: running calls may finish, then this process ends; nothing is reloaded")
 
 
 class Signals:

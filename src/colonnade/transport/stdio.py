@@ -390,7 +390,7 @@ async def serve_stdio(
 ) -> None:
     """Serve one client on this process's standard streams, until it closes standard input.
 
-    SIGTERM and SIGHUP end it, too, if the loop runs in the main thread. `streams` are those of
+    SIGTERM and SIGHUP also end it, if the loop runs in the main thread. `streams` are those of
     `redirect_standard_streams`, if it was entered before; `on_started` is called with the input
     descriptor once the server has started.
     """

@@ -19,8 +19,8 @@ from cli.fork_server import fork_server
 WAIT_S = 60.0
 COMMAND = [sys.executable, "-m", "colonnade"]
 HUNG_UP = (
-    "WARNING colonnade.transport: SIGHUP: this process ends, and lets calls finish; it reads no "
-    "configuration again"
+    "WARNING colonnade.transport: SIGHUP: running calls may finish, then this process ends; "
+    "nothing is reloaded"
 )
 # The same as it is installed; `python -m` would find what is called colonnade in its own folder.
 SCRIPT = [sys.executable, str(Path(sys.executable).with_name("colonnade"))]

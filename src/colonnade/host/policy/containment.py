@@ -153,7 +153,7 @@ class Containment:
         return replace(result, input_requests=asked) if is_changed else result
 
     def hides_text(self, raw: Raw, *, in_loop: bool = False) -> bool:
-        """Whether JSON of a server has hidden text in a member that is contained."""
+        """Whether JSON of a server has hidden text; False if the mode is `off`."""
         if self.mode == "off":
             return False
         if in_loop and len(raw) > WINDOW:

@@ -61,7 +61,8 @@ _NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 # while nothing changes.
 MAX_KEPT = 32
 
-# From this size on a text, an image or a blob is encoded in a way that survives a lack of memory.
+# A text, an image or a blob of at least this size is encoded so that a lack of memory raises an
+# error.
 HUGE = 1024 * 1024
 # Above this size a message is not searched or copied, if that can be avoided.
 LARGE = 16 * 1024
@@ -415,7 +416,7 @@ class ToolResultMessage(Struct, frozen=True, gc=False):
 
 
 def _writer_of(result: Any) -> Callable[[object], bytes]:
-    """What encodes a result: `encode_large` if it has a huge text, image or blob."""
+    """The encoder for a result: `encode_large` if the result has a huge text, image or blob."""
     parts = getattr(result, "content", None) or getattr(result, "contents", None)
     if isinstance(parts, list) and any(_size_of(one) > HUGE for one in cast("list[Any]", parts)):
         return encode_large

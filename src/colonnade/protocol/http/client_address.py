@@ -15,16 +15,16 @@ from msgspec import Struct
 from colonnade.errors import InvalidArgument
 from colonnade.protocol.http.security import name_list
 
-# Behind more proxy servers than this the last of them counts as the client.
+# Maximum proxy servers in a chain. In a longer chain, the last one counted is taken for the client.
 MAX_PROXIES: Final = 32
-# Of each line of a header; only the last entries of a longer one count.
+# Maximum bytes of each line of a header; only the last entries of a longer line count.
 MAX_HEADER_BYTES: Final = 16 * 1024
 
 _FORWARDED_FOR, _FORWARDED = b"x-forwarded-for", b"forwarded"
 
 Address = IPv4Address | IPv6Address
 
-# An address with or without a port. Obfuscated names (`_hidden`) and `unknown` are no addresses.
+# An address with or without a port. Obfuscated names (`_hidden`) and `unknown` are not addresses.
 _NODE = re.compile(r"\[([0-9A-Fa-f:.]{2,45})\](?::[0-9]{1,5})?|([0-9.]{7,15})(?::[0-9]{1,5})?")
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PAIR = re.compile(rf'({_TOKEN})=({_TOKEN}|"(?:[^"\\]|\\.)*")')
@@ -67,10 +67,11 @@ class TrustedProxies(Struct, frozen=True):
         return scope if client == peer else {**scope, "client": (str(client), 0)}
 
     def _client(self, peer: Address, headers: Iterable[tuple[bytes, bytes]]) -> Address:
-        """The client behind a trusted proxy server; that itself if it names none.
+        """The client behind a trusted proxy server; the proxy server itself if its headers name no
+        client.
 
-        A proxy server writes one of the two headers, and may pass on the other one as the client
-        has sent it: if they disagree, neither is believed.
+        A proxy server writes one of the two headers, and may pass on the other header as the client
+        sent it. If the headers disagree, both are ignored.
         """
         found: set[Address] = set()
         for name, read in ((_FORWARDED_FOR, _read_list), (_FORWARDED, _read_forwarded)):
@@ -103,8 +104,8 @@ def _read_list(text: str) -> list[str]:
 
 
 def _read_forwarded(text: str) -> list[str]:
-    """The `for` of each element; empty where it is absent or twice, or the element is invalid: a
-    client may have left a quote open, which swallows what the proxy server has added."""
+    """The `for` parameter of each element. Empty if an element is invalid, or has no `for`, or two:
+    a client may have left a quote open, which swallows the part that the proxy server has added."""
     nodes: list[str] = []
     for element in _ELEMENTS.findall(text):
         parts = [part.strip() for part in _PAIRS.findall(element)]
@@ -121,7 +122,8 @@ def _parse_node(node: str) -> Address | None:
 
 
 def parse_address(text: str) -> Address | None:
-    """An IP address; that of IPv4 for one that is mapped to IPv6. None for anything else."""
+    """The IP address in a text; an IPv4-mapped IPv6 address becomes the IPv4 address. None for any
+    other text."""
     try:
         address = ip_address(text[:64])
     except ValueError:

@@ -244,9 +244,10 @@ def contents_of(value: Any, uri: str, mime_type: str | None) -> "t.ReadResourceR
 
 
 def _is_list_of_contents(values: list[Any], mime_type: str | None) -> bool:
-    """Whether each item is one content. Any other list is one JSON document.
+    """Whether each item of a list is a resource content of its own. Any other list is one JSON
+    document.
 
-    Strings are contents of their own, except for a JSON media type: there the list is the document.
+    Strings are separate contents, unless the media type is JSON: then the list is the document.
     """
     parts = (File, t.ResourceContents) if _is_json(mime_type) else _PARTS
     return bool(values) and all(isinstance(value, parts) for value in values)

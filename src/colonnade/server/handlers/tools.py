@@ -269,8 +269,9 @@ def error_result(message: str) -> t.CallToolResult:
     return t.CallToolResult(content=[t.TextContent(text=clean(message))], is_error=True)
 
 
-# Models get one of text and structured content, or both. These types are text for the model, so
-# they have no output schema: a structured copy would be a JSON string, with quotes and escapes.
+# Some hosts give the model only the text, some only the structured content. Values of these types
+# are plain text, so they have no output schema: as structured content they would be a JSON string,
+# with quotes and escapes.
 _TEXT_TYPES = (str, str | None)
 _NO_ANNOTATION = (inspect.Parameter.empty, Any, None, type(None))
 # Types that may contain content; a dict of bytes is data.

@@ -481,7 +481,7 @@ class TaskStorage:
             try:
                 message = seal.decrypt(message, self._topic.encode())
             except Fault:
-                return  # forged, or of a release that does not encrypt: tasks are read anyway
+                return  # forged, or from a release without encryption; waiters also poll the task
         process, *ids = message.decode(errors="replace").split(" ")
         for written in ids if process != self._process else ():
             id = written.removesuffix(RUNNABLE)

@@ -769,7 +769,7 @@ class HttpApp:
 
     @property
     def has_routes_of_others(self) -> bool:
-        """Whether another application, which is not one of ours, may serve /health itself."""
+        """Whether an application given as `around=` may serve /health itself."""
         return self.has_around
 
     async def start(self) -> None:
@@ -894,7 +894,8 @@ def _own_headers(refused: Fault | AuthError | None) -> Pairs | None:
 
 
 def _address(client: Any) -> str:
-    """The address of the client in an ASGI scope; that of a proxy server that is not trusted."""
+    """The address of the client in an ASGI scope. Behind an untrusted proxy server, the address of
+    the proxy server."""
     return str(client[0])[:64] if client else "an unknown address"
 
 

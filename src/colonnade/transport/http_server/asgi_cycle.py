@@ -137,7 +137,7 @@ class ConnectionWriter(asyncio.Protocol):
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.transport: asyncio.Transport
         self.lost: bool = False
-        # Who is sent the response, if the application authenticates clients.
+        # The principal that receives the response, if the application authenticates clients.
         self.principal: str = ""
         # Since when headers, or a next request, are awaited; 0 if they are not.
         self.quiet_since: float = 0.0
@@ -209,7 +209,7 @@ class ConnectionWriter(asyncio.Protocol):
         if more is not None:
             words = "%r was closed: unread responses exceed max_unread_bytes%s"
             log.warning(words, self, more)
-        # Later: the transport may be about to write.
+        # Abort later: the transport may be in the middle of a write.
         self.loop.call_soon(self.transport.abort)
 
     def refuse(self, status: int) -> None:
@@ -505,7 +505,7 @@ class RequestCycle:
     # ------------------------------------------------------------ the client
 
     def belongs_to(self, principal: str) -> None:
-        """Whose response this is: so much of one principal may be unread."""
+        """Set the principal of this response, for its limit of unread bytes."""
         self._connection.principal = principal
 
     @property

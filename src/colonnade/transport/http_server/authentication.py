@@ -71,8 +71,9 @@ async def respond_metadata(
 async def respond_endpoint(
     incoming: IncomingRequest, guard: Guard, path: str, scope: Scope, send: Send, behind: bool
 ) -> None:
-    """Respond to a request for an endpoint of the authorization server; `behind` if its proxy
-    servers are known. Raises `HttpError` if its body is too large, and what the guard raises."""
+    """Respond to a request for an endpoint of the authorization server. `behind` is whether trusted
+    proxy servers are configured. Raises `HttpError` if the body is too large, and the errors of the
+    guard."""
     limits = incoming.limits
     if limits.max_body_bytes > MAX_ENDPOINT_BODY_BYTES:
         incoming.limits = replace(limits, max_body_bytes=MAX_ENDPOINT_BODY_BYTES)

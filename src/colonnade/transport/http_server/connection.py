@@ -71,8 +71,8 @@ class RunLimits(Struct, frozen=True, kw_only=True):
     keep_alive_timeout_s: float = 60.0
     # A connection whose client reads nothing of its response for so long is closed.
     write_stall_timeout_s: float = 30.0
-    # Of responses that clients have not read, and of those of one principal: in excess of that,
-    # the connections with the most are closed. A response on its own may be larger.
+    # Maximum unread bytes of responses, in total and for one principal. Beyond these limits, the
+    # connections with the most unread bytes are closed. A single response may be larger.
     max_unread_bytes: int = MAX_BYTES
     max_unread_bytes_per_principal: int = MAX_BYTES_PER_PRINCIPAL
     # 20,000 streams and as many callers as a machine can serve.
@@ -171,7 +171,7 @@ class ServerConnection(ConnectionWriter):
         # began otherwise.
         self._known: KnownHead | None = None
         self._misses = 0
-        # The next request, if the client has not read the last response.
+        # The next request, which waits until the client has read the last response.
         self._postponed = b""
         # Since when the client has not read, and how much.
         self._unread = (0.0, 0)
@@ -206,7 +206,7 @@ class ServerConnection(ConnectionWriter):
             self._cycle = None  # it refers to this connection, too
 
     def resume_writing(self) -> None:
-        """The client has read: its next request may be served."""
+        """The client has read the last response: serve its next request."""
         super().resume_writing()
         if self._postponed and not self.lost:
             data, self._postponed = self._postponed, b""
@@ -220,7 +220,7 @@ class ServerConnection(ConnectionWriter):
         cycle = self._cycle
         again = self.reading is RECEIVED and cycle is not None and cycle.responding is SENT
         if again and self.write_paused:
-            # No connection has more than one response that waits for its client.
+            # A connection has at most one unread response.
             if not self._postponed:
                 self.transport.pause_reading()
             self._postponed += data
@@ -506,8 +506,8 @@ def _is_framed_twice(headers: Pairs) -> bool:
 
 
 def _refusal_of_coding(headers: Pairs) -> int:
-    """The status for a body that has another transfer coding than `chunked`, which would be taken
-    as it is; 0 for all others (RFC 9112, 6.1 and 6.3)."""
+    """The error status for a body with a transfer coding other than `chunked`, which would be read
+    undecoded; 0 for any other body (RFC 9112, 6.1 and 6.3)."""
     codings = b""
     for name, value in headers:
         if name == b"transfer-encoding":
@@ -518,7 +518,7 @@ def _refusal_of_coding(headers: Pairs) -> int:
     if names == [b"chunked"]:
         return 0
     if names[-1:] != [b"chunked"] or b"chunked" in names[:-1]:
-        return BAD_REQUEST  # where the body ends is not known
+        return BAD_REQUEST  # the end of the body is unknown
     return NOT_IMPLEMENTED
 
 

@@ -325,7 +325,7 @@ class SseSessions:
             )
         except ReplicaLost as error:
             is_lost = error.has_ended or error.effect_unknown
-            if is_lost and not isinstance(error.__cause__, ChannelError):  # else it is the store
+            if is_lost and not isinstance(error.__cause__, ChannelError):  # not the store
                 raise rules.unknown_session() from None
             raise overload("the other processes cannot be reached; try again later") from None
         except Refused as error:

@@ -114,8 +114,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     # How long an ended stream can be resumed, and the `retry` that its client is sent.
     resume_window_s: float = 5 * 60.0
     retry_ms: int = 1000
-    # How long a message of a session waits for a store that does not respond, or for a replica that
-    # has lost it, before it is refused: longer than Redis takes to restart, and shorter than the
+    # How long a message of a session waits for an unavailable store, or for a replica that has lost
+    # its connection to the store, before it is refused: longer than Redis takes to restart, and
+    # shorter than the
     # 30 s after which clients and balancers give up. Some clients end a session after one 503.
     store_wait_s: float = 20.0
     # For running calls at shutdown.
@@ -161,7 +162,7 @@ class DirectConnection(Protocol):
         ...
 
     def belongs_to(self, principal: str) -> None:
-        """Whose response this is; empty for an anonymous client."""
+        """The principal that receives the response; empty for an anonymous client."""
         ...
 
     def respond(self, send: Send, status: int, body: bytes, more: Pairs | None) -> bool:
@@ -316,7 +317,7 @@ class IncomingRequest:
         self.timing: RequestTiming | None = None
 
     def network_in(self, session_id: str) -> Network:
-        """How the client is connected; a proxy server that is not trusted is the client."""
+        """The connection of the client. An untrusted proxy server counts as the client."""
         scope = self.scope or {}
         address, port = scope.get("client") or ("", None)
         version = scope.get("http_version", "")

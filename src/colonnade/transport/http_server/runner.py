@@ -158,16 +158,18 @@ PROBES: Final = frozenset({HEALTH, READY})
 # long a check may take: less than the second after which Kubernetes gives up a probe by default.
 STORE_CHECK_S = 1.0
 STORE_TIMEOUT_S = 0.8
-# An entry that is written, and soon expires: a store may respond and refuse writes, as when it is
-# full.
+# The entry that the readiness check writes; it soon expires. Reading is not enough: a full store
+# responds, but refuses writes.
 STORE_KEY: Final = "ready"
 STORE_KEY_TTL_S = 60.0
 
 
 class StoreCheck:
-    """Whether the shared store accepts writes: one, at most once a second. `clock` is monotonic.
+    """Whether the shared store accepts writes. Checks with one write, at most once a second.
+    `clock` is monotonic.
 
-    Probes that arrive meanwhile wait for the same write, and one that is given up does not end it.
+    Probes that arrive during a write wait for its result; a probe that is cancelled does not cancel
+    the write.
     """
 
     def __init__(
@@ -213,7 +215,7 @@ class StoreCheck:
         self._responds = error is None
 
     def cancel(self) -> None:
-        """End a write that is under way."""
+        """Cancel a pending write."""
         if self._task is not None:
             self._task.cancel()
 
@@ -625,8 +627,8 @@ async def serve(
     bound: socket.socket | None = None,
     started: Callable[[HttpRunner], None] | None = None,
 ) -> bool:
-    """Serve until SIGTERM, SIGHUP, SIGINT or `runner.end()`, drain, and return; a second one is
-    immediate.
+    """Serve until SIGTERM, SIGHUP, SIGINT or `runner.end()`, drain, and return. A second signal
+    ends at once.
 
     `started` is called once the port is bound and the application runs. Returns whether Ctrl-C
     ended it. Cancelled, it ends as by a second signal.

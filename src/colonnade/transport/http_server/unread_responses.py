@@ -1,21 +1,22 @@
-"""Responses that clients have not read, and whose connection is closed if there are too many.
+"""Limits responses that clients do not read: with too many unread bytes, connections are closed.
 
 A response is handed to the transport of its connection, which keeps what the client does not read.
-250 clients that call for 4 MiB each and read nothing would have 1 GiB of the memory until the
-write timeout. So a connection counts here from the moment when its client falls behind
-(`pause_writing`: 64 KiB wait) until the client has caught up.
+250 clients that request 4 MiB each and read nothing took 2 GiB of memory until the write timeout.
+So a connection counts here from the moment when its client falls behind (`pause_writing`: 64 KiB
+wait) until the client has caught up.
 
-Rules: clients that keep up cost nothing here. A response that is the only unread one of its
-principal is never cut, however large it is: everybody may read slowly, but nobody many at a time.
+Rules: clients that keep up cost nothing here. The only unread response of a principal is never cut
+by the limit of that principal, however large it is: a client may read one response slowly, but not
+many at a time.
 """
 
 import asyncio
 from typing import Final, Protocol
 
-# As much as incomplete bodies of requests may have, and a quarter of that for one principal.
+# The same limit as for incomplete request bodies; a quarter of it for one principal.
 MAX_BYTES: Final = 256 * 1024 * 1024
 MAX_BYTES_PER_PRINCIPAL: Final = 64 * 1024 * 1024
-# Iterations of the loop in which a connection that is cut gives its memory back.
+# Iterations of the event loop after which a closed connection has released its memory.
 CLOSING_TURNS: Final = 8
 
 
@@ -26,14 +27,14 @@ class UnreadConnection(Protocol):
     transport: asyncio.Transport
 
     def cut(self) -> None:
-        """Close it at once, without what is unread."""
+        """Close the connection at once and drop its unread bytes."""
         ...
 
 
 class UnreadResponses:
-    """The connections of a server whose clients have fallen behind, and how much is unread.
+    """The connections of a server whose clients have fallen behind, with their unread bytes.
 
-    Anonymous callers are the principal "", for which only the total applies: they are many.
+    Anonymous callers share the principal "", to which only the total limit applies.
     """
 
     def __init__(
@@ -42,16 +43,16 @@ class UnreadResponses:
         self.total = total
         self.per_principal = per_principal
         self.used: int = 0
-        # Connections that were cut, until they have given their memory back.
+        # Connections that were cut and have not released their memory yet.
         self.closing: set[UnreadConnection] = set()
         self._turn = asyncio.Lock()
         self._by_principal: dict[str, int] = {}
-        # By connection, the oldest first: its principal and how much was unread at the last look.
+        # By connection, oldest first: the principal, and the unread bytes at the last count.
         self._connections: dict[UnreadConnection, tuple[str, int]] = {}
 
     def add(self, connection: UnreadConnection) -> None:
-        """A client has fallen behind. If that is too much, connections are cut: those of this
-        principal, or of the one with the most unread bytes, the largest first."""
+        """Note that a client has fallen behind. Above a limit, cut connections of this principal,
+        or of the principal with the most unread bytes, the largest first."""
         self.discard(connection)
         principal = connection.principal
         self._count(connection, principal, connection.transport.get_write_buffer_size())
@@ -74,8 +75,8 @@ class UnreadResponses:
         self.closing.discard(connection)
 
     async def closed(self) -> None:
-        """Wait until the connections that were cut have given their memory back, one request after
-        the other: hundreds may be served in one iteration of the loop."""
+        """Wait until cut connections have released their memory. Waiting requests go on one after
+        the other, since hundreds may be served in one iteration of the event loop."""
         async with self._turn:
             for _ in range(CLOSING_TURNS):
                 if not self.closing:
@@ -98,7 +99,7 @@ class UnreadResponses:
         return bool(principal) and self._by_principal.get(principal, 0) > self.per_principal
 
     def _of(self, principal: str) -> dict[UnreadConnection, int]:
-        """The connections of a principal, and how much is unread on each."""
+        """The connections of a principal, with the unread bytes of each."""
         return {
             connection: size
             for connection, (owner, size) in self._connections.items()
@@ -106,7 +107,7 @@ class UnreadResponses:
         }
 
     def _look_again(self) -> None:
-        """Count what is unread now: clients that fell behind may have read since."""
+        """Count the unread bytes now: clients that fell behind may have read since."""
         for connection, (principal, size) in list(self._connections.items()):
             self._change(principal, -size)
             self._count(connection, principal, connection.transport.get_write_buffer_size())

@@ -70,7 +70,7 @@ for round in 1 2 3; do
 done
 """
 SHELL = "/bin/sh"
-# The script is in its environment, and what it is in its arguments: `ps` shows those.
+# The script is passed in the environment, and its purpose as an argument: `ps` shows arguments.
 SCRIPT_ENV = "COLONNADE_GUARD_SCRIPT"
 
 

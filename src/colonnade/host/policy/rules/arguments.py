@@ -112,8 +112,8 @@ class ValueComparison:
         return found
 
     def readings_of_all(self, value: Any) -> int:
-        """The readings in which a value meets this condition for `allow`: the value as written, and
-        everything inside of it."""
+        """The readings in which a value meets this condition for `allow`: the value as written
+        does, and so does the JSON in a string."""
         if self._only_pattern is not None and not isinstance(value, str):
             return 0
         found = EVERY_READING

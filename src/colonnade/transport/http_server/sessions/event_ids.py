@@ -4,15 +4,15 @@ delete with 2025-11-25.
     5f3a9c01-8.n-0                   in one process; `n`: the stream is for notifications
     5f3a9c0177c1b0ee-k2v…-7.3132-4   in replicas: tag of the copy, replica, count; ids; number
 
-A client sends the id of the last event that it has received. All else about the stream may be gone
-by then: it was not resumed for long, or its process has ended and its log has expired. So the name
-says which requests the stream was for. Each of them gets an error that says that it may have had an
-effect, and a client of notifications gets a new stream. Without that, a client could only be
-refused, and some clients then wait for ever.
+A client sends the id of the last event that it has received. By then, everything else about the
+stream may be gone: the client came back late, or the process has ended and the log has expired. So
+the name of a stream contains the ids of its requests. For each of these requests the client gets an
+error (the request may have had an effect), and for a stream of notifications a new stream. Without
+the name, the server could only refuse the client, and some clients then wait for ever.
 
-Rules: plain data, no I/O. Clients can write what they like into an event id; it is checked, and
-what it names is used in the session of its sender alone. In replicas the tag is bound to the
-session, so that an id of another one is as unknown as it is in one process.
+Rules: plain data, no I/O. Clients can forge event ids. Ids are checked, and name streams and
+requests only in the session of the sender. In replicas the tag is bound to the session, so an id of
+another session is unknown, as in a single process.
 """
 
 from collections.abc import Sequence
@@ -26,13 +26,14 @@ from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import HttpError
 from colonnade.protocol.jsonrpc import encode
 
-# Ids of requests in the name of a stream, which is in each of its event ids: some SDKs use UUIDs,
-# and the largest event id that is accepted has 1,024 characters.
+# Maximum bytes of request ids in the name of a stream. The name is in each event id, which has at
+# most 1,024 characters; some SDKs use UUIDs as request ids.
 MAX_MARK_BYTES = 200
-# The end of the name of a stream for notifications, and of one whose ids are too long for a name.
+# The name of a stream ends so if the stream is for notifications, or if the ids of its requests are
+# too long.
 NOTIFICATIONS_MARK = ".n"
 LONG_MARK = ".0"
-# Of a number: no stream has as many events.
+# Maximum digits of an event number; no stream has that many events.
 MAX_DIGITS = 15
 GONE = "the events of this stream are not kept any more"
 GONE_STATUS = 410
@@ -48,14 +49,14 @@ def bound_tag(session: str, salt: str, replica: str) -> str:
 
 
 def is_of(name: str, session: str) -> bool:
-    """Whether a copy of this session may have named a stream so."""
+    """Whether a copy of this session can have given this name to a stream."""
     tag, _, _ = name.rpartition("-")
     salt, _, replica = tag.partition("-")
     return tag == bound_tag(session, salt[:-8], replica)
 
 
 def mark_of(raw_ids: Sequence[bytes]) -> str:
-    """The end of the name of a stream: the ids of its requests, as they were written."""
+    """The end of the name of a stream: the ids of its requests, as the client wrote them."""
     text = b",".join(raw_ids)
     return f".{text.hex()}" if len(text) <= MAX_MARK_BYTES else LONG_MARK
 

@@ -779,8 +779,8 @@ class HttpSession:
         return stream, number
 
     def _replace_stream(self, name: str, number: int, incoming: IncomingRequest) -> Stream:
-        """What is sent in place of a stream that is not kept any more. Raises 400 for one that
-        there never was."""
+        """The messages sent in place of a stream that is gone. Raises 400 for a stream that never
+        existed."""
         tag, _, rest = name.rpartition("-")
         count = rest.partition(".")[0]
         if tag != self._tag or not count.isdecimal() or not 0 < int(count) <= self._numbers:
@@ -798,7 +798,7 @@ class HttpSession:
         return stream
 
     def lost_response(self, raw_id: bytes, why: str) -> bytes:
-        """The response to a request whose own is gone."""
+        """The response to a request whose real response is gone."""
         fault = _without_outcome(why)
         code = error_code(fault, self.peer.revision)
         return encode_error(raw_id, code, fault.message, fault.data)
@@ -813,8 +813,8 @@ class HttpSession:
         self._put_on_backlog((method, uri), PendingNotification(frame, uri, frozenset()))
 
     def _announce_all(self, stream: Stream) -> None:
-        """Announce the lists and each followed resource as changed on a stream whose client may
-        have missed changes."""
+        """On a stream whose client may have missed changes, announce the lists and each subscribed
+        resource as changed."""
         changes: list[tuple[str, t.NotificationParams]] = [
             (method, t.NotificationParams()) for method in sorted(BROADCASTS)
         ]
@@ -911,7 +911,7 @@ def check_scopes(needed: frozenset[str] | None, granted: frozenset[str] | None) 
 
 
 def _without_outcome(why: str) -> Fault:
-    """The error of a request that was ended from outside, or whose response is gone."""
+    """The error for a request that was interrupted, or whose response is gone."""
     return Fault(FaultKind.INTERNAL, f"{why}; {EFFECT_UNKNOWN}", UNKNOWN)
 
 

@@ -93,7 +93,7 @@ POLL_S = 0.5
 # tell that later than the 5 s within which a client is told.
 MAX_UNANSWERED = 3
 CHECK_TIMEOUT_S = 0.8
-# Twice as many within so long after an outage of the store: processes then take up to two seconds
+# For this long after an outage of the store, twice as many: processes then need up to two seconds
 # until they receive messages again.
 AFTER_OUTAGE_S = 5.0
 OWNER_ENDED = "the replica that ran this request has ended"
@@ -125,7 +125,7 @@ class SharedSessionRegistry(SessionRegistry):
         self._maintaining: asyncio.Task[None] | None = None
         # Processes that have streams for notifications: whether they have ended.
         self._listeners_lost: dict[str, bool] = {}
-        # Streams of this process whose logs lack events; held by their sessions.
+        # Streams of this process whose logs lack events; the sessions keep them alive.
         self._behind: WeakSet[LoggedStream] = WeakSet()
         # Set when the log of a stream has grown; held by the requests that resume it.
         self._grown: WeakValueDictionary[tuple[str, str], asyncio.Event] = WeakValueDictionary()
@@ -271,8 +271,9 @@ class SharedSessionRegistry(SessionRegistry):
     async def save(
         self, session: SharedSession, listener: str | None = None
     ) -> SessionRecord | None:
-        """Write the record of a session, and notify the other processes; the record before that,
-        None if the session has ended. With a listener, waits for the store. Raises 503."""
+        """Write the record of a session, and notify the other processes. Returns the previous
+        record, or None if the session has ended. With a listener, waits for the store. Raises
+        503."""
         try:
             if listener is None:
                 return await self._save(session, None)
@@ -322,8 +323,8 @@ class SharedSessionRegistry(SessionRegistry):
                 await self.replica.request(listener, CHANGED, self._change_message(session))
 
     async def relieve(self, replica: str, session: SharedSession) -> bool:
-        """Notify the process that had the stream for notifications; whether it responds, and has
-        had all of them."""
+        """Notify the process that had the stream for notifications. Returns whether that process
+        responds and has missed no notification."""
         message = self._change_message(session)
         try:
             return await self.replica.request(replica, CHANGED, message, CHECK_TIMEOUT_S) == b"1"
@@ -356,11 +357,11 @@ class SharedSessionRegistry(SessionRegistry):
     async def append(
         self, session: SharedSession, stream: LoggedStream, events: LoggedEvents
     ) -> bool:
-        """Add to the log of a stream; whether that has succeeded. Else it is tried again when the
-        store is back, and until then the stream cannot be resumed elsewhere."""
+        """Append to the log of a stream. Returns whether that succeeded. If not, the events are
+        logged when the store is back; until then the stream cannot be resumed elsewhere."""
         owner = store_principal(session.link.principal)
         key, ttl_s = stream_key(session.id, stream.name), self._limits.resume_window_s
-        if not self._outage.is_recent:  # else each would wait for the timeout of the store
+        if not self._outage.is_recent:  # otherwise each append would wait for the store's timeout
             work = self._store.append(owner, key, encode_events(events), ttl_s)
             try:
                 await self._outage.tried(work)
@@ -390,9 +391,9 @@ class SharedSessionRegistry(SessionRegistry):
     async def ask_owner(
         self, kind: str, replica: str, session: SharedSession, stream: str, number: int
     ) -> bool | None:
-        """Ask the process of a stream whether there will be new events of it, and for messages
-        about them (`FOLLOW`); False if there will be none, None without a response. Raises 400 if
-        it has not sent an event with this number."""
+        """Ask the process of a stream whether new events will follow, and to be notified of them
+        (`FOLLOW`). Returns False if none will follow, None without a response. Raises 400 if that
+        process has not sent an event with this number."""
         if replica == self.replica.name:
             return False
         try:
@@ -467,8 +468,8 @@ class SharedSessionRegistry(SessionRegistry):
             log.warning("%s of a session was not sent to other processes: %s", kind, error)
 
     async def deliver(self, replica: str, kind: str, body: bytes) -> None:
-        """Send a message to a process until it is acknowledged; one that has ended needs none.
-        Raises 503."""
+        """Send a message to a process until that process acknowledges it, or has ended. Raises
+        503."""
         try:
             await self.replica.request_again(replica, kind, body, self._limits.store_wait_s)
         except ReplicaLost as error:
@@ -507,7 +508,7 @@ class SharedSessionRegistry(SessionRegistry):
 
     @property
     def _max_unanswered(self) -> int:
-        """How many unanswered requests say that a process has ended."""
+        """The number of unanswered requests after which a process counts as ended."""
         missed_lately = self.shared.clock() - self._missed_at < AFTER_OUTAGE_S
         disturbed = missed_lately or self._outage.was_within(AFTER_OUTAGE_S)
         return 2 * MAX_UNANSWERED if disturbed else MAX_UNANSWERED
@@ -529,7 +530,7 @@ class SharedSessionRegistry(SessionRegistry):
             session.generation = -1
         elif data is not None and record.number > session.record.number:
             session.use(record, data)
-        # What `relieve` asks for.
+        # The message that `relieve` sends.
         return b"1" if session.has_listened else b"0"
 
     async def _on_ended(self, sender: str, body: bytes) -> None:
@@ -599,7 +600,7 @@ class SharedSessionRegistry(SessionRegistry):
                     await self.save_changes(session)
             for stream in list(self._behind):
                 self._behind.discard(stream)
-                if not await stream.catch_up():  # the store is away, or full: again later
+                if not await stream.catch_up():  # the store is unavailable or full; try again later
                     break
             listeners = {s.record.listener for s in self if isinstance(s, SharedSession)}
             for replica in list(self._listeners_lost):

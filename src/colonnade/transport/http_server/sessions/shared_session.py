@@ -91,10 +91,10 @@ CHECK = "stream-check"
 class SessionMessage(Struct, frozen=True, array_like=True):
     """A message between processes about a session.
 
-    `name` is a stream, `frames` are JSON-RPC messages; of notifications, each with its method or
-    an empty string, its subject, and the scopes that its reader needs. `record` is the record after
-    a change, empty if it is too large to be sent around. `number` is that of the event of the
-    stream that a client named.
+    `name` is a stream, `frames` are JSON-RPC messages. A notification has its method (or an empty
+    string), its subject, and the scopes that its reader needs. `record` is the record after
+    a change, empty if it is too large to be sent around. `number` is the event of the stream that
+    the client named in `Last-Event-ID`.
     """
 
     session: str
@@ -131,8 +131,8 @@ class SharedSessionOwner(Protocol):
     async def save(
         self, session: "SharedSession", listener: str | None = None
     ) -> SessionRecord | None:
-        """Write the record of a session; the record before that, None if the session has ended.
-        Raises 503."""
+        """Write the record of a session. Returns the previous record, or None if the session has
+        ended. Raises 503."""
         ...
 
     async def save_changes(self, session: "SharedSession") -> None:
@@ -142,7 +142,7 @@ class SharedSessionOwner(Protocol):
     async def append(
         self, session: "SharedSession", stream: LoggedStream, events: LoggedEvents
     ) -> bool:
-        """Add to the log of a stream; whether that has succeeded."""
+        """Append to the log of a stream. Returns whether that succeeded."""
         ...
 
     async def read(
@@ -154,14 +154,14 @@ class SharedSessionOwner(Protocol):
     async def ask_owner(
         self, kind: str, replica: str, session: "SharedSession", stream: str, number: int
     ) -> bool | None:
-        """Ask the process of a stream whether there will be new events of it, and for messages
-        about them (`FOLLOW`); False if there will be none, None without a response. Raises 400 if
-        it has not sent an event with this number."""
+        """Ask the process of a stream whether new events will follow, and to be notified of them
+        (`FOLLOW`). Returns False if none will follow, None without a response. Raises 400 if that
+        process has not sent an event with this number."""
         ...
 
     async def relieve(self, replica: str, session: "SharedSession") -> bool:
-        """Notify the process that had the stream for notifications; whether it responds, and has
-        had all of them."""
+        """Notify the process that had the stream for notifications. Returns whether that process
+        responds and has missed no notification."""
         ...
 
     def growth_of(self, session: "SharedSession", stream: str) -> asyncio.Event:
@@ -187,7 +187,7 @@ class SharedSessionOwner(Protocol):
         ...
 
     async def deliver(self, replica: str, kind: str, body: bytes) -> None:
-        """Send a message to a process until it is acknowledged. Raises 503."""
+        """Send a message to a process until that process acknowledges it. Raises 503."""
         ...
 
     async def notify(self, replica: str, kind: str, body: bytes) -> None:
@@ -425,8 +425,9 @@ class SharedSession(HttpSession):
         return [one.request.raw_id for one, here in running if here.response.opened is stream]
 
     async def follow(self, name: str, number: int, follower: str = "") -> bytes:
-        """Complete the log of a stream of this process: `1` if there will be more, else `0`; `?` if
-        it has no event with this number. A `follower` is notified of new entries."""
+        """Complete the log of a stream of this process. Returns `1` if more events will follow,
+        otherwise `0`; `?` if the stream has no event with this number. A `follower` is notified of
+        new entries."""
         stream = self._resumable.get(name) or self._streams.get(name)
         if not isinstance(stream, LoggedStream):
             return b"0"
@@ -449,7 +450,7 @@ class SharedSession(HttpSession):
         else:
             name, number = split_event_id(after)
             found = self._resumable.get(name) or self._streams.get(name)
-            if not isinstance(found, LoggedStream):  # it may be the copy of one
+            if not isinstance(found, LoggedStream):  # it may be a copy of a stream
                 await self._resume(incoming, name, number)
                 return
             lost = found.for_notifications and await self._claim_notifications()
@@ -459,8 +460,8 @@ class SharedSession(HttpSession):
         await self._serve_stream(incoming, stream, number)
 
     async def _claim_notifications(self) -> bool:
-        """From here on notifications go to this process; whether changes may have been lost, since
-        the process that had the stream has ended. Raises 503 without the store."""
+        """Take over the notifications of this session. Returns whether changes may have been lost,
+        because the process that had the stream has ended. Raises 503 without the store."""
         registry, own = self._registry, self._registry.replica.name
         if self.record.listener != own:
             self._notified.clear()
@@ -485,10 +486,11 @@ class SharedSession(HttpSession):
             raise rules.unknown_event()
         entries = await registry.read(self, name, 0)
         if not entries or number > _newest(entries):
-            # The store was away, or the process of the stream has the acknowledgement not yet.
+            # The store was unavailable, or has not yet acknowledged the event to the process of the
+            # stream.
             await registry.ask_owner(CHECK, owner, self, name, number)
             entries = await registry.read(self, name, 0)
-        if not entries:  # it has expired, or its process has ended before
+        if not entries:  # the log has expired, or its process ended before writing it
             if not is_of(name, self.id):
                 raise rules.unknown_event()
             ids = ids_of(name)

@@ -1,10 +1,10 @@
-"""Whether the store of the sessions responds, and how messages wait while it does not; delete with
+"""Whether the store of the sessions responds, and how messages wait during an outage; delete with
 2025-11-25.
 
 A message that can wait is not refused at once: some clients end their session when a POST gets 503.
-After a minute without the store nothing waits any more.
+After a minute without the store, messages no longer wait.
 
-Rules: one operation that fails is enough to know of an outage, and one that succeeds ends it.
+Rules: one failed operation begins an outage, and one successful operation ends it.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from colonnade.errors import ChannelError
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
 
-# How long sessions whose copies are here go on without the store, and messages wait for it.
+# During an outage, sessions with a copy in this process go on for this long, and messages wait.
 WITHOUT_STORE_S = 60.0
-# After a failure, the store is not asked again for so long.
+# After a failure, the store is not tried again for this long.
 RETRY_S = 1.0
 # Messages that wait for the store at once; each holds a request and its body.
 MAX_WAITING_MESSAGES = 256
@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 
 class StoreOutage:
-    """When the store has failed, and the messages that wait until it responds. `clock` is
+    """The times of the store's failures, and the messages that wait for the store. `clock` is
     monotonic; a message waits for `wait_s` at most."""
 
     def __init__(self, clock: Callable[[], float], wait_s: float) -> None:
         self._clock = clock
         self._wait_s = wait_s
-        # When it has failed first and last, since it responded.
+        # The first and the last failure since the store last responded.
         self._failed_at: float | None = None
         self._failed_last = float("-inf")
         self._responded = asyncio.Event()
@@ -41,7 +41,7 @@ class StoreOutage:
 
     @property
     def is_recent(self) -> bool:
-        """Whether the store has failed a moment ago: another call would wait for its timeout."""
+        """Whether the store has just failed: another call would wait for its timeout."""
         return self._failed_at is not None and self._clock() - self._failed_last < RETRY_S
 
     @property
@@ -55,11 +55,11 @@ class StoreOutage:
         return self._clock() - self._failed_last < seconds
 
     def note(self, since: float) -> None:
-        """The store does not do what it should since then, although it may respond."""
+        """Note that the store has been failing since then, although it may respond."""
         self._failed_at = self._failed_at or since
 
     async def tried(self, operation: Awaitable[T]) -> T:
-        """The result of an operation of the store; notes whether the store responds."""
+        """Return the result of a store operation, and note whether the store responds."""
         try:
             result = await operation
         except ChannelError:
@@ -74,8 +74,8 @@ class StoreOutage:
         return result
 
     async def waited(self, work: Callable[[], Awaitable[T]]) -> T:
-        """The result of work that uses the store, begun again as long as the store does not respond
-        and there is time. Raises `ChannelError`."""
+        """Return the result of work that uses the store. While the store does not respond and time
+        is left, the work is repeated. Raises `ChannelError`."""
         give_up_at = self._clock() + self._wait_s
         while True:
             try:
@@ -89,6 +89,6 @@ class StoreOutage:
                 async with asyncio.timeout(min(RETRY_S, left_s)):
                     await self._responded.wait()
             except TimeoutError:
-                pass  # tried again all the same: nothing else may use the store
+                pass  # try again anyway: no other operation may be using the store
             finally:
                 self._waiting -= 1

@@ -45,7 +45,8 @@ class LoggedStream(Stream):
         self._unlogged: list[tuple[int, bytes]] = []
         self._unlogged_bytes = 0
         self._number = 0
-        # The log has the events up to this one; `is_behind` is whether it lacks some, or the end.
+        # The number of the last logged event. `is_behind` is whether the log lacks events, or the
+        # end of the stream.
         self._logged_number = 0
         self.is_behind: bool = False
         self._ending = False
@@ -99,12 +100,12 @@ class LoggedStream(Stream):
 
     @property
     def newest(self) -> int:
-        """The number of the newest event that its client may have: another process may have read it
-        in the log before the store has acknowledged it here."""
+        """The number of the newest event that the client may have. Another process may have read
+        that event in the log before the store has acknowledged it here."""
         return max(self._number, self._last)
 
     async def catch_up(self) -> bool:
-        """Add to the log what it lacks; whether it has everything now."""
+        """Log all missing events. Returns whether the log is complete."""
         if self.is_behind:
             self._write()
         while self._writer is not None:
@@ -129,7 +130,7 @@ class LoggedStream(Stream):
 
     async def _write_entry(self) -> bool:
         """Log what there is, then let it be read; False if there is no more for now."""
-        # What could not be logged before comes first, so that the log has no gap.
+        # Events that could not be logged before come first, so that the log has no gap.
         left = self._unlogged
         if self._logged_number < self._last:
             left = [event for event in self._entries if event[0] > self._logged_number]
@@ -148,7 +149,7 @@ class LoggedStream(Stream):
         if is_logged and batch:
             self._logged_number = batch[-1][0]
         self.is_behind = not is_logged
-        # Without the store they are read all the same.
+        # Without the store, events are still readable here.
         for number, frame in batch if is_logged else left:
             if number > self.last_number:
                 super().put_response(frame)

@@ -114,7 +114,8 @@ class Stream:
         self._wake()
 
     def put_numbered(self, number: int, frame: bytes) -> None:
-        """Add a message that has a number already; those between the last one and it are gone."""
+        """Add a message with a given number. Events between the last number and this one are
+        gone."""
         self._last = number - 1
         self.put_response(frame)
 
@@ -205,7 +206,7 @@ class Stream:
 
     @property
     def newest(self) -> int:
-        """The number of the newest event that its client may have."""
+        """The number of the newest event that the client may have."""
         return self._last
 
     def has_all_after(self, number: int) -> bool:
