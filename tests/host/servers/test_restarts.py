@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.errors import Output
+from colonnade.host.servers.callers import CallerKey
 from colonnade.host.servers.restarts import (
     FIRST_S,
     LONGEST_S,
@@ -172,6 +173,19 @@ def test_callers_that_are_suspects_of_each_crash_together_are_not_refused() -> N
         end(counts, float(number), "ann", "eve")
         assert refused(counts, float(number), "ann", "eve") == []
         assert counts.pause_s(float(number)) == (PAUSE_S if number else 0.0)
+
+
+def test_one_principal_in_several_sessions_does_not_shut_a_server_for_all() -> None:
+    counts = CrashCounts(MOST, WITHIN_S)
+    for number in range(2 * MOST):
+        eve = CallerKey("eve", f"session {number}")
+        counts.start_failed(Crash(float(number), "it exited with 1"), eve, 1.0)
+    assert refused(counts, 10.0, CallerKey("ann"), CallerKey("eve", "another")) == []
+    # Without principals each session is a caller, and may be that of another person.
+    for number in range(MOST):
+        nobody = CallerKey("", f"session {number}")
+        counts.start_failed(Crash(10.0 + number, "it exited with 1"), nobody, 1.0)
+    assert refused(counts, 15.0, CallerKey("ann")) == [CallerKey("ann")]
 
 
 def test_suspects_of_a_crash_long_ago_are_no_suspects_of_the_next() -> None:

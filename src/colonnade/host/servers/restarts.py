@@ -30,6 +30,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from msgspec import Struct
 
 from colonnade.errors import NO_OUTPUT, CannotConnect, Output
+from colonnade.host.servers.callers import CallerKey
 
 # The delay after the second crash in a row, and the maximum: long enough for a port or a lock to
 # become free, short enough for a waiting user.
@@ -196,7 +197,9 @@ class CrashCounts:
         if self._for_all:
             self._starts.crashed(crash, 0.0, fraction)
             if len(self._starters) < SEVERAL:
-                self._starters.add(caller)
+                # A principal counts once, however many sessions it has.
+                principal = caller.principal if isinstance(caller, CallerKey) else ""
+                self._starters.add(principal or caller)
         return self._count(caller, crash, 0.0, fraction)
 
     def started(self) -> None:
