@@ -141,6 +141,8 @@ def test_a_value_is_every_text_that_a_server_may_make_of_it(
 def test_a_long_text_has_no_other_form() -> None:
     assert list(forms_of(ID * 9)) == []
     assert list(texts_of("1" * 1000)) == []
+    assert list(texts_of("1700000000", moments=False)) == []
+    assert list(texts_of(1700000000, moments=False)) == ["1700000000"]
 
 
 @pytest.mark.parametrize(

@@ -229,18 +229,20 @@ def has_forms(text: str) -> bool:
     return text[:1] in _FORM_STARTS and len(text) <= MAX_FORM
 
 
-def texts_of(value: Any) -> Iterator[str]:
+def texts_of(value: Any, *, moments: bool = True) -> Iterator[str]:
     """Other texts that a value may be read as: a number or a boolean as text, and the other forms
-    of a date, an id or an address."""
+    of a date, an id or an address. Without `moments`, not the dates and addresses of a number."""
     if isinstance(value, str):
         if has_forms(value):
             yield from forms_of(value)
-            yield from _moments(_numbers_in(value))
+            if moments:
+                yield from _moments(_numbers_in(value))
     elif isinstance(value, int | float):
         yield str(value).lower()
         if isinstance(value, float) and value.is_integer():
             yield str(int(value))
-        yield from _moments(numbers_of(value))
+        if moments:
+            yield from _moments(numbers_of(value))
 
 
 def forms_of(text: str) -> Iterator[str]:

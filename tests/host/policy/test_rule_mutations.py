@@ -283,10 +283,18 @@ CUTS: dict[str, Cut] = {
     ),
     "other forms of a text": Cut(
         "host/policy/rules/arguments.py",
-        "            for text in texts_of(value):\n                found |= one.readings(text)\n",
+        "            for text in texts_of(value, moments=one.may_be_moment):\n"
+        "                found |= one.readings(text)\n",
         "",
         ARGUMENTS,
         "another_form",
+    ),
+    "dates of a number": Cut(
+        "host/policy/rules/patterns.py",
+        '"[" in pattern or not all(map(_NO_MOMENT.search, spellings))',
+        "False",
+        ARGUMENTS,
+        "date_of_a_number",
     ),
     "other forms of a pattern": Cut(
         "host/policy/rules/arguments.py",

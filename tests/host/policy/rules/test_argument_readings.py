@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from colonnade.host.policy.request import Action, PolicyRequest, digest_of
 from colonnade.host.policy.rules.rules import Policy, Rule
 from colonnade.protocol import types as t
+from colonnade.signatures import readings
 from host.policies import asked
 
 
@@ -369,6 +370,37 @@ def test_a_member_with_the_number_of_another_is_not_allowed_by_that() -> None:
 )
 def test_a_moment_is_denied_however_it_is_written(expected: str, sent: object) -> None:
     assert denied({"at": expected}, {"at": sent})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "number"),
+    [
+        *(("2023-*", 1700000000), ("*T22:13:20Z", 1700000000), ("*-11-14t*", "1700000000")),
+        *(("10.*", 167772161), ("[!x]0.0.0.1", 167772161), ("2001:DB8::*", 0x20010DB8 << 96)),
+        *(("**", 5), ("x/../10.0.0.1", 167772161), ("%31%30.*", 167772161)),
+    ],
+)
+def test_a_pattern_that_may_match_the_date_of_a_number_is_compared_with_it(
+    pattern: str, number: object
+) -> None:
+    assert denied({"at": pattern}, {"at": number})
+
+
+def test_dates_of_numbers_are_not_made_for_a_pattern_that_matches_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[object] = []
+
+    def moments(numbers: object) -> list[str]:
+        made.append(numbers)
+        return []
+
+    monkeypatch.setattr(readings, "_moments", moments)
+    for pattern in ("/etc/**", "admin", "*.EXE"):
+        assert not denied({"at": pattern}, {"at": [1700000000, 1.5, "1700000000"]})
+    assert made == []
+    assert not denied({"at": "2024-*"}, {"at": [1, 1.5, "1"]})
+    assert len(made) == 3
 
 
 def test_dates_that_no_calendar_has_are_texts() -> None:

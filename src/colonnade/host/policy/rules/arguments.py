@@ -166,9 +166,11 @@ def _equals_any(expected: tuple[Expected, ...], value: Any) -> int:
     """The readings in which some form of a value is one of these."""
     found = 0
     for one in expected:
+        if found == EVERY_READING:
+            break
         if isinstance(one, TextPattern):
             found |= one.readings(value) if isinstance(value, str) else 0
-            for text in texts_of(value):
+            for text in texts_of(value, moments=one.may_be_moment):
                 found |= one.readings(text)
         elif isinstance(one, bool):
             found |= EVERY_READING * (boolean_of(value) is one)

@@ -47,6 +47,8 @@ _WILDCARD = re.compile(rf"\*+|\?|\[!?.[^]]*\]|[{_MARKS}]", re.DOTALL)
 _SCHEME = re.compile(rf"([A-Za-z{_MARKS}][A-Za-z0-9+.{_MARKS}-]*:/)/+([^/]*)(.*)", re.DOTALL)
 # A wildcard folder that is left again: what it stands for is not known.
 _LEFT_AGAIN = re.compile(rf"[{_MARKS}][^/]*/+(?:\./+)*\.\.(?:/|$)")
+# What no date and no IP address has: letters besides T, Z and those of hexadecimal digits.
+_NO_MOMENT = re.compile(r"[g-su-yG-SU-Y]|^/[0-9A-Za-z]")
 # A string that reads the same as a path: folders of printable ASCII in lower case without `%` and
 # `\\`, none of which is empty, `.` or `..`.
 _FOLDER = r"(?!\.\.?(?:/|\Z))[!-$&-.0-@\[\]^-~]+"
@@ -301,6 +303,10 @@ class TextPattern:
         self._normal = self._written if same else Glob(composed, crosses=crosses)
         folded = composed.casefold()
         self._folded = self._normal if folded == composed else Glob(folded, crosses=crosses)
+        # Whether it can match a date or an address. To make those of a number takes 20 µs, and
+        # there may be thousands of numbers.
+        spellings = (pattern, composed, folded)
+        self.may_be_moment: bool = "[" in pattern or not all(map(_NO_MOMENT.search, spellings))
         self._is_relative = composed.startswith("./")
         self._is_uniform = self._folded is self._written and not self._is_relative
         self._crosses = crosses
