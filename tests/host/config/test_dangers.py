@@ -65,10 +65,20 @@ def test_what_is_usual_is_not_pointed_at(line: str) -> None:
 
 
 @pytest.mark.spec("R1309")
-@pytest.mark.parametrize("name", ["LD_PRELOAD", "NODE_OPTIONS", "PATH", "DYLD_INSERT_LIBRARIES"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("LD_PRELOAD", "NODE_OPTIONS", "PATH", "DYLD_INSERT_LIBRARIES", "PYTHONPATH", "GIT_SSH"),
+        *("GIT_CONFIG_GLOBAL", "npm_config_script_shell", "JAVA_TOOL_OPTIONS", "PYTHONBREAKPOINT"),
+    ],
+)
 def test_a_variable_that_loads_code_is_pointed_at(name: str) -> None:
     assert variable_dangers(name, "x") == ["makes programs load code"]
-    assert variable_dangers("LOG", "x") == []
+
+
+@pytest.mark.parametrize("name", ["LOG", "PYTHONUNBUFFERED", "GIT_AUTHOR_NAME", "npm_config_cache"])
+def test_another_variable_is_not_pointed_at(name: str) -> None:
+    assert variable_dangers(name, "x") == []
 
 
 def test_an_address_that_is_not_encrypted_is_pointed_at() -> None:
@@ -209,6 +219,16 @@ ASKED = [
     "curl https://example.com",
     "ssh host x",
     "rm -rf x",
+    "env PYTHONPATH=x python -m server",
+    "env NODE_PATH=x node server.js",
+    "env npm_config_script_shell=x npm start",
+    "node --experimental-loader=data:text/javascript,x server.js",
+    "node --import=file:///tmp/x.mjs server.js",
+    "node --import=\tda\nta:text/javascript,x server.js",
+    "deno run --import-map=data:application/json,x server.ts",
+    "bun data:text/javascript,process.exit()",
+    "bun run https://example.com/x.js",
+    "php php://filter/resource=x",
     "mcp-proxy sh -c x",
     "./awk x",
     "../bin/tcsh x",
@@ -227,6 +247,7 @@ NOT_ASKED = [
     "bunx -y pkg",
     "bun run server.ts",
     "bun run start",
+    "bun run start:mcp",
     "bun index.ts",
     "bun x pkg",
     "pnpm dlx pkg",
@@ -281,6 +302,8 @@ NOT_ASKED = [
     "php server.php",
     "ruby bin/server.rb",
     "env A=1 B=2 uvx mcp-server-git",
+    "env PYTHONUNBUFFERED=1 python server.py",
+    r"node --import=C:\server\loader.mjs server.js",
     "timeout -k 5 60 node server.js",
     "wsl -d Ubuntu npx -y pkg",
     "github-mcp-server stdio",

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from colonnade.host.config.usual_commands import (
     DELETING,
+    LOADING,
     NETWORK,
     PRIVILEGED,
     SHELLS,
@@ -39,12 +40,6 @@ CODE_LETTERS: Final = {
 }
 # Options of interpreters whose value is the next word.
 VALUE_OPTIONS: Final = frozenset({"-W", "-X", "-r", "--require", "--import", "--loader", "-I"})
-# Environment variables that make programs load code.
-LOADING: Final = re.compile(
-    r"LD_PRELOAD|LD_LIBRARY_PATH|LD_AUDIT|DYLD_\w+|PATH|PYTHONPATH|PYTHONSTARTUP|PYTHONHOME"
-    r"|NODE_OPTIONS|NODE_PATH|BASH_ENV|ENV|PERL5OPT|PERL5LIB|RUBYOPT|RUBYLIB|JAVA_TOOL_OPTIONS"
-    r"|GIT_SSH_COMMAND|GIT_SSH|GIT_EXTERNAL_DIFF|EDITOR|PAGER|BROWSER|PROMPT_COMMAND|IFS"
-)
 # Where secrets and system files are; the first match is named.
 PLACES: Final = (
     (re.compile(r"\.ssh\b"), "SSH keys"),

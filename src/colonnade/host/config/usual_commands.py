@@ -118,13 +118,22 @@ _VARIABLE: Final = re.compile(r"\w+=.*", re.DOTALL)
 _HOST: Final = re.compile(
     r"docker\.sock|(?:^|src=|source=|volume=)/(?:(?:etc|root|proc|sys|dev|boot)(?:/[^:,]*)?)?[:,]"
 )
-# Variables that make a program load code.
-_LOADING: Final = re.compile(
-    r"(?:LD_\w+|DYLD_\w+|NODE_OPTIONS|PYTHONSTARTUP|BASH_ENV|PERL5OPT|RUBYOPT|\w*JAVA\w*_OPTIONS"
-    r"|PATH|GIT_\w+)=.*",
-    re.DOTALL,
+# Environment variables that make programs load code.
+LOADING: Final = re.compile(
+    r"LD_\w+|DYLD_\w+|PATH|PYTHON(?:PATH|STARTUP|HOME|INSPECT|BREAKPOINT)|NODE_OPTIONS|NODE_PATH"
+    r"|BASH_ENV|ENV|PERL5OPT|PERL5LIB|RUBYOPT|RUBYLIB|\w*JAVA\w*_OPTIONS|CLASSPATH"
+    r"|GIT_(?:\w*(?:SSH|COMMAND|DIFF|EDITOR|PAGER|ASKPASS|EXEC_PATH)|CONFIG\w*)"
+    r"|(?i:npm_config_(?:script_shell|node_options|registry|userconfig))"
+    r"|EDITOR|PAGER|BROWSER|PROMPT_COMMAND|IFS"
 )
-_URL: Final = re.compile(r"(?i)data:|https?:|blob:")
+# A URL in place of a file, which may be the code itself (`data:`). A drive of Windows is none.
+_URL: Final = re.compile(r"(?i)[a-z][a-z\d+.-]+:")
+# Spaces and controls, which URLs ignore.
+_IGNORED: Final = re.compile(r"[\x00-\x20]+")
+# Options whose value is a file with code.
+_CODE_FILES: Final = frozenset(
+    {"-r", "--require", "--import", "--loader", "--experimental-loader", "--import-map"}
+)
 
 
 class Grammar(NamedTuple):
@@ -245,6 +254,10 @@ INTERPRETERS: Final = {
 }
 
 
+def _is_url(word: str) -> bool:
+    return _URL.match(_IGNORED.sub("", word)) is not None
+
+
 def is_usual(argv: Sequence[str]) -> bool:
     """Whether a command line is usual for a server."""
     return not argv or _is_usual(list(argv), is_installed=False)
@@ -310,7 +323,7 @@ def _after_options(
                 left = left[1:]
             elif re.fullmatch(grammar.valued, name):
                 value = value if equals else (left[1] if len(left) > 1 else "")
-                if _URL.match(value) and name in ("-r", "--require", "--import", "--loader"):
+                if name in _CODE_FILES and _is_url(value):
                     return None
                 left = left[1:] if equals else left[2:]
             else:
@@ -331,7 +344,7 @@ def _wrapper(name: str, words: list[str]) -> bool:
         return False
     left = found[1][1:] if name == "timeout" else found[1]  # the first word is its duration
     while left and name == "env" and _VARIABLE.fullmatch(left[0]):
-        if _LOADING.fullmatch(left[0]):
+        if LOADING.fullmatch(left[0].partition("=")[0]):
             return False
         left = left[1:]
     return _is_usual(left, is_installed=bool(WRAPPERS[name].subcommands))
@@ -384,13 +397,15 @@ def _interpreter(name: str, words: list[str]) -> bool:
     if subcommand == ("x",):
         return _is_usual(left, is_installed=True)
     if name == "bun":
-        is_file = "." in left[0] or "/" in left[0]
-        is_script = subcommand == ("run",) and program_name(left[0]) not in {*_KINDS, *SHELLS}
+        is_file = ("." in left[0] or "/" in left[0]) and not _is_url(left[0])
+        is_name = re.fullmatch(r"[\w:@-]+", left[0]) is not None
+        is_known = program_name(left[0]) in {*_KINDS, *SHELLS}
+        is_script = subcommand == ("run",) and is_name and not is_known
         return is_file or is_script
     # A URL is a package for deno alone; standard input is the client's.
     is_package = name == "deno" and left[0].startswith(("jsr:", "npm:", "https://"))
     return is_package or (
-        left[0] not in ("-", "eval", "inspect", "/dev/stdin") and not _URL.match(left[0])
+        left[0] not in ("-", "eval", "inspect", "/dev/stdin") and not _is_url(left[0])
     )
 
 
