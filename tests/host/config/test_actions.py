@@ -131,6 +131,7 @@ TABLES: dict[str, dict[str, str]] = {
         "url": '"https://odd.example"',
         "name_limit": "77",
         "page_size": "77",
+        "wait_s": "77",
         "instructions": '"odd"',
         "store": '"sqlite:odd.db"',
         "keys": '["${env:ODD}"]',
