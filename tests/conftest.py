@@ -25,6 +25,9 @@ settings.load_profile("colonnade")
 # they start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# The same under nohup. A handler that does nothing is not inherited by commands, as ignoring is.
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,12 @@ def is_served(process: Process) -> bool:
         connection.close()
 
 
+def until_not_served(process: Process) -> None:
+    end = time.monotonic() + WAIT_S
+    while is_served(process):
+        assert time.monotonic() < end
+
+
 # ---------------------------------------------------------------- the line
 
 
@@ -173,8 +180,7 @@ def test_a_signal_lets_calls_finish(
         connection = process.begin(call("hold", file=str(folder / "go")))
         process.err.until("holding")
         process.signal(number)
-        while is_served(process):
-            pass
+        until_not_served(process)
         (folder / "go").touch()
         answer = json.loads(connection.getresponse().read())
         connection.close()
@@ -193,8 +199,7 @@ def test_a_second_ctrl_c_does_not_wait(folder: Path, tool: str) -> None:
         connection = process.begin(call("hold", file="no") if tool == "hold" else call(tool))
         process.err.until("holding")
         process.signal(signal.SIGINT)
-        while is_served(process):
-            pass
+        until_not_served(process)
         process.signal(signal.SIGINT)
         assert process.end() == 130
         connection.close()
