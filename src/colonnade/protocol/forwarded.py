@@ -120,7 +120,7 @@ class RelayedToolResult(RawToolResult, kw_only=True):
         try:
             return msgspec.json.decode(value) if isinstance(value, Raw) else value
         except DECODE_ERRORS as error:
-            words = "the structured content of the result of a tool cannot be read"
+            words = "the structured content of a tool result cannot be read"
             raise RemoteProtocolError(f"{words}: {error}") from None
 
     @property

@@ -247,7 +247,7 @@ class SharedChanges:
             try:
                 data = self._seal.decrypt(data, self._topic.encode())
             except Fault:
-                self._log_once("changes that were not encrypted with the keys are ignored")
+                self._log_once("ignored changes that were not encrypted with the keys")
                 return
         try:
             message = _decoder.decode(data)

@@ -49,8 +49,8 @@ class ServerChecks(Struct):
         difference_s = self.clock() - int(server_time[0])
         if abs(difference_s) > MAX_CLOCK_DIFFERENCE_S:
             log.warning(
-                "the clock of this machine is %.0f s %s that of the store %s; replicas whose "
-                "clocks differ by more than %g s refuse forms and requests of each other: "
+                "the clock of this machine is %.0f s %s the clock of the store %s; replicas whose "
+                "clocks differ by more than %g s refuse each other's forms and requests: "
                 "synchronize the clocks",
                 abs(difference_s),
                 "ahead of" if difference_s > 0 else "behind",

@@ -231,14 +231,14 @@ def test_a_reference_is_shown_with_where_it_is_sent(place: Place) -> None:
     ("text", "danger"),
     [
         ("[pins]\nmode = 'off'\n", "changed definitions are used without a question"),
-        ("[[policy]]\naction = 'allow'\n", "allows calls without a question"),
+        ("[[policy]]\naction = 'allow'\n", "allows calls without asking"),
         (
             "[defaults]\ntrusted = true\n",
-            "rules of a policy believe what its tools say of themselves",
+            "policy rules rely on its tool annotations",
         ),
         ("[defaults]\nsandbox = false\n", "switches the sandbox off"),
         ("[gateway.auth]\nissuer = 'https://x'\n", "decides who may use the gateway"),
-        ("[audit]\ncontents = 'all'\n", "what is sent and returned is recorded"),
+        ("[audit]\ncontents = 'all'\n", "records arguments and results"),
         ("[audit]\npath = '/srv/log'\n", "uses a path outside of FOLDER"),
         ("[approvals]\nsocket = false\n", "`colonnade inbox` cannot answer"),
         ("[gateway]\nstore = 'sqlite:../x.db'\n", "uses a path outside of FOLDER"),
@@ -246,7 +246,7 @@ def test_a_reference_is_shown_with_where_it_is_sent(place: Place) -> None:
         ("[servers.a]\nargs = ['../x']\n", "uses a path outside of FOLDER"),
         ("[servers.a]\ncommand = '/srv/run'\n", "starts a program outside of FOLDER"),
         ("[servers.a]\ncommand = './x/../../run'\n", "starts a program outside of FOLDER"),
-        ("[servers.a]\ncommand = '${env:RUN}'\n", "starts what a variable names"),
+        ("[servers.a]\ncommand = '${env:RUN}'\n", "runs a program that a variable names"),
         ("[servers.a]\ncommand = 'run'\ncwd = '/srv'\n", "uses a path outside of FOLDER"),
     ],
 )

@@ -32,8 +32,8 @@ SENSITIVE = {
     "server /etc": "uses folders of the system",
     "server /etc/shadow": "uses passwords",
     "server /": "uses the whole disk",
-    "docker run -v /var/run/docker.sock:/x image": "uses the whole machine, by Docker",
-    "docker run --privileged image": "uses the whole machine, by Docker",
+    "docker run -v /var/run/docker.sock:/x image": "uses the whole machine, through Docker",
+    "docker run --privileged image": "uses the whole machine, through Docker",
     r"server C:\Windows\System32": "uses folders of the system",
 }
 USUAL = [

@@ -182,7 +182,7 @@ UNFIT: dict[str, tuple[Any, t.Tool | None, str]] = {
     "choice": ({"a": BAD}, tool_with(a={"enum": [BAD]}), "output schema"),
     "length": ({"a": BAD}, tool_with(a={"type": "string", "maxLength": 3}), "output schema"),
     "name": ({BAD: 1}, tool_with(a={}), "output schema"),
-    "names that become one": ({BAD: 1, SHOWN: 2}, None, "one name"),
+    "names that become one": ({BAD: 1, SHOWN: 2}, None, "the same name"),
     "size": ({"a": [BAD, "x" * 100]}, None, "too large"),
 }
 

@@ -240,7 +240,7 @@ async def test_the_loop_goes_on_while_templates_are_tried_and_so_many_are(
             return str(raised.value)
 
         words, turns = await turns_beside(missed())
-        assert "has more templates than are tried: 'many'" in words
+        assert "has too many templates to search: 'many'" in words
         assert words.endswith("; pass server= to read it anyway")
         assert turns >= MAX_TRIED // len(texts[-1]) - 5
         # What another server has is found all the same.

@@ -270,7 +270,7 @@ def _rule_line(node: SourceNode) -> Iterator[_Line]:
         return
     shown = [f"{name} = {_json(one.value)}" for name, one in members.items()]
     allows = "action" in members and members["action"].value == "allow"
-    dangers = ["allows calls without a question"] if allows else []
+    dangers = ["allows calls without asking"] if allows else []
     yield "setting", ", ".join(shown) or _json(node.value), dangers
 
 

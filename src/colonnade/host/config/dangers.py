@@ -44,7 +44,7 @@ VALUE_OPTIONS: Final = frozenset({"-W", "-X", "-r", "--require", "--import", "--
 PLACES: Final = (
     (re.compile(r"\.ssh\b"), "SSH keys"),
     (re.compile(r"\.(?:aws|azure|kube|gnupg|netrc|docker|npmrc|pypirc|git-credentials)\b"), "keys"),
-    (re.compile(r"docker\.sock|--privileged"), "the whole machine, by Docker"),
+    (re.compile(r"docker\.sock|--privileged"), "the whole machine, through Docker"),
     (re.compile(r"[Kk]eychains?\b|\bkeyrings?\b|/etc/(?:passwd|shadow|sudoers)"), "passwords"),
     (
         re.compile(r"(?:^|[\s=:\"'])/(?:etc|root|boot|proc|sys|dev|var|usr|bin|sbin|lib|System)\b"),
@@ -74,7 +74,7 @@ def _command_dangers(argv: Sequence[str], folder: str) -> Iterator[str]:
     yield from program_dangers(argv)
     program = _FOLDER.sub(".", argv[0]) if argv else ""
     if "${" in program:
-        yield "starts what a variable names"
+        yield "runs a program that a variable names"
     elif os.path.dirname(program) and _is_outside(program, folder):
         yield f"starts a program outside of {folder}"
     for word in argv[1:]:
@@ -215,12 +215,12 @@ def setting_dangers(name: str, value: Any, folder: str) -> list[str]:
 
 # Settings that switch a protection off, or let a server do more; and why.
 _SETTINGS: Final[dict[str, dict[Any, str]]] = {
-    "trusted": {True: "rules of a policy believe what its tools say of themselves"},
+    "trusted": {True: "policy rules rely on its tool annotations"},
     "pins": dict.fromkeys(("warn", "off"), "changed definitions are used without a question"),
     "contain": dict.fromkeys(("mark", "off"), "hidden text in results is passed on"),
     "sampling": {True: "may use your model"},
     "sandbox": {False: "switches the sandbox off"},
-    "credentials": dict.fromkeys(("exchange", "id-jag"), "gets tokens of its callers"),
+    "credentials": dict.fromkeys(("exchange", "id-jag"), "gets tokens that belong to its callers"),
     "sharing": dict.fromkeys(("pooled", "shared"), "its callers share sessions"),
 }
 
@@ -234,7 +234,7 @@ def table_dangers(table: str, name: str, value: Any, folder: str) -> list[str]:
     if (table, name) == ("pins", "mode") and value != "strict":
         return ["changed definitions are used without a question"]
     if (table, name) == ("audit", "contents") and value != "none":
-        return ["what is sent and returned is recorded"]
+        return ["records arguments and results"]
     if (table, name) == ("approvals", "socket") and value is False:
         return ["`colonnade inbox` cannot answer"]
     if name in ("path", "heads", "store") and isinstance(value, str):

@@ -206,7 +206,7 @@ class ContainmentPass:
                 return given
             if self._neutralises and len(given) > self._most:
                 self._add("structured", 1)
-                raise LeftOut("it is too large for hidden text to be made visible in it")
+                raise LeftOut("it is too large to show hidden text in it")
             value: Any = msgspec.json.decode(given)
         else:
             value = given
@@ -214,10 +214,10 @@ class ContainmentPass:
         if "structured" not in self.found or not self._neutralises:
             return given
         if size > self._most:
-            raise LeftOut("it is too large for hidden text to be made visible in it")
+            raise LeftOut("it is too large to show hidden text in it")
         shown = _shown(value)
         if tool is not None and tool.output_schema is not None and not _fits(tool, shown):
-            raise LeftOut("with hidden text made visible it does not fit its output schema")
+            raise LeftOut("it does not fit its output schema once hidden text is shown")
         return shown
 
     def _count(self, value: object) -> int:
@@ -255,7 +255,7 @@ def _shown(value: Any) -> Any:
         members = cast("dict[str, Any]", value)
         shown = {neutralise(key): _shown(one) for key, one in members.items()}
         if len(shown) < len(members):
-            raise LeftOut("with hidden text made visible two of its members have one name")
+            raise LeftOut("two members get the same name once hidden text is shown")
         return shown
     if isinstance(value, list):
         return [_shown(one) for one in cast("list[Any]", value)]

@@ -823,7 +823,7 @@ class Generation:
         )
         if found.untried:
             keys = _list_keys([one.key for one in found.untried])
-            more += f"; has more templates than are tried: {keys}"
+            more += f"; has too many templates to search: {keys}"
         raise unlisted_resource(uri, more)
 
     # ------------------------------------------------------------ lists of all servers

@@ -812,9 +812,9 @@ class HttpApp:
         replica = self._replica = self.make_replica(store)
         if replica.seal is None:
             log.warning(
-                "%s has no keys, so its replicas do not encrypt what they send each other: who may "
-                "publish to its store can answer what it asks users; give all replicas the same "
-                "keys=[...]",
+                "%s has no keys, so its replicas do not encrypt their messages: anyone who can "
+                "publish on the store can answer forms in the name of users; give all replicas the "
+                "same keys=[...]",
                 self.service.identity.info.name,
             )
         assert self._shared_sessions is not None

@@ -44,7 +44,7 @@ NO_CONTENT: Final = 204
 SHARES: Final = {4: ((16, 40), (24, 20), (32, 10)), 6: ((29, 40), (48, 20), (64, 10))}
 _UNKNOWN_CLIENTS = (
     "they came from an address that is not public: if that is a proxy server, name it in "
-    "trusted_proxies, so that its clients are counted apart"
+    "trusted_proxies, so that its clients are counted separately"
 )
 # For endpoints that browser clients call (CORS): they use no cookies, so every page may call them.
 ANY_ORIGIN: Final[Pairs] = (("access-control-allow-origin", "*"),)

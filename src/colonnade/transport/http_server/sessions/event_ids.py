@@ -35,7 +35,7 @@ NOTIFICATIONS_MARK = ".n"
 LONG_MARK = ".0"
 # Maximum digits of an event number; no stream has that many events.
 MAX_DIGITS = 15
-GONE = "the events of this stream are not kept any more"
+GONE = "the events of this stream are no longer available"
 GONE_STATUS = 410
 UNKNOWN = {"effectUnknown": True}
 

@@ -385,7 +385,7 @@ class SharedSessionRegistry(SessionRegistry):
             raise _store_lost() from None
         entries = [(number, decode_events(entry)) for number, entry in found]
         if any(events is None for _, events in entries):
-            raise overload("the log of this stream is of a newer release; try again")
+            raise overload("the log of this stream is from a newer release; try again")
         return [(number, events) for number, events in entries if events is not None]
 
     async def ask_owner(
