@@ -45,8 +45,7 @@ INCIDENT_S = 5.0
 # Maximum callers whose crashes are counted. The caller with the oldest crash is forgotten first,
 # and so is every caller without a crash for twice the counted period.
 MAX_COUNTED = 1000
-# A server that does not start for this many callers in a row is refused to all: with two, one user
-# with two clients could be the reason.
+# A server that does not start for this many principals in a row is refused to all callers.
 SEVERAL = 3
 # If no single caller can be blamed for two crashes in a row, the next start and its calls wait this
 # long. So a server that crashes on its own is started once a second at most.
