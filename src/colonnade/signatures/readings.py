@@ -130,7 +130,7 @@ def structure_in(text: str) -> Any:
 
 
 def _python_json_in(text: str) -> Any:
-    """JSON with NaN, Infinity and halves of surrogate pairs."""
+    """JSON with NaN, Infinity, halves of surrogate pairs and control characters in strings."""
     import json  # on use: few strings begin as JSON and are none
 
     def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _python_json_in(text: str) -> Any:
 
     repeated = False
     try:
-        found = json.loads(text, object_pairs_hook=pairs)
+        found = json.loads(text, strict=False, object_pairs_hook=pairs)
     except (ValueError, RecursionError):
         return UNSET
     return UNREADABLE if repeated else found

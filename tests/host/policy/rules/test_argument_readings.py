@@ -38,6 +38,7 @@ def allowed(condition: dict[str, Any], arguments: dict[str, Any] | bytes) -> boo
         ({"paths.1": "/etc/**"}, {"paths": '["/srv", "/etc/x"]'}),
         ({"user.admin": {"present": True}}, {"user": '{"admin": 1}'}),
         ({"user.name": "admin"}, {"user": '{"name": "admin", "limit": NaN}'}),
+        ({"user.name": "admin"}, {"user": '{"name": "admin", "note": "a\x01b"}'}),
         ({"env": {"not": "*dev*"}}, {"env": '["prod", "dev"]'}),
         ({"name": "admin"}, {"name": '"admin"'}),
         # More than one server would read: repeated members, and what is too long or too deep.
