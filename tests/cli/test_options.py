@@ -284,18 +284,18 @@ def test_a_revision_that_a_server_does_not_speak_is_told(tmp_path: Path) -> None
 
 def test_an_error_of_the_server_is_told_with_its_number(tmp_path: Path) -> None:
     written(tmp_path, hand=scripted_program())
-    assert told(tmp_path, "read", "hand.py", "a://b") == (
+    assert told(tmp_path, "complete", "hand.py", "prompt:ask", "name") == (
         5,
-        "colonnade: no such method: resources/read (-32601)\n",
+        "colonnade: no such method: completion/complete (-32601)\n",
     )
 
 
 def test_with_debug_our_own_lines_are_shown(tmp_path: Path) -> None:
     written(tmp_path, hand=scripted_program())
-    code, words = told(tmp_path, "read", "hand.py", "a://b", "--debug")
+    code, words = told(tmp_path, "complete", "hand.py", "prompt:ask", "name", "--debug")
     assert code == 5
     assert "Traceback" in words
-    assert words.endswith("colonnade: no such method: resources/read (-32601)\n")
+    assert words.endswith("colonnade: no such method: completion/complete (-32601)\n")
 
 
 def test_with_debug_what_a_server_writes_beside_its_messages_is_shown(tmp_path: Path) -> None:
