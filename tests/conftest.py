@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from colonnade import Gateway
 from requirements.marks import parametrize_revision
 
 OFFICIAL = Path(__file__).resolve().parent.parent.parent / "shared" / "spec"
@@ -31,6 +32,11 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A child process may take long to start on a busy machine. Lists of gateways wait for it, so
+    # that no test depends on the speed of the machine.
+    defaults = Gateway.__init__.__kwdefaults__
+    assert defaults is not None
+    defaults["wait_s"] = 30.0
     # What a test, or a command that it starts, keeps for later is never kept in the home of whoever
     # runs the tests. A test that looks at what is kept has a folder of its own.
     kept = tempfile.TemporaryDirectory(prefix="colonnade-tests-")

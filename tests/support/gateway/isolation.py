@@ -482,6 +482,7 @@ def write_config(folder: Path, options: Options, ports: dict[str, str], issuer: 
     path = json.dumps(os.pathsep.join(sys.path))
     text = f"""
 [gateway]
+wait_s = 20
 url = "{AUDIENCE}"
 store = "sqlite:{folder / "store.db"}"
 keys = ["${{env:{KEY}}}"]
