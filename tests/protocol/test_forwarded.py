@@ -53,6 +53,12 @@ def test_the_meta_of_a_hop_is_made_anew_and_other_keys_are_kept() -> None:
     assert older == {"content": [], "_meta": {"a/b": 1.0}}
 
 
+def test_a_number_that_python_cannot_hold_is_an_error_of_the_server() -> None:
+    result = RelayedToolResult(content=[], structured_content=Raw(b"1" * 5000))
+    with pytest.raises(RemoteProtocolError, match="the structured content of a tool result cannot"):
+        _ = result.structured_content
+
+
 def test_a_result_without_a_meta_has_none_in_an_older_revision() -> None:
     raw = b'{"content":[],"x":1}'
     assert forwarded(raw, RelayedToolResult, NOVEMBER_2025, NOVEMBER_2025) == {

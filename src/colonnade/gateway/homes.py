@@ -169,12 +169,12 @@ class OwnHome:
         self.number = number
         self.value: bytes = b""
         # Whether the caller must be told that its state is gone.
-        self.state_lost = False
+        self.state_lost: bool = False
         self.is_stateless = False
         # How often another replica may have taken it over, and of these what was found out.
         self.doubts = 0
         self._settled_doubts = 0
-        self.is_lost = False
+        self.is_lost: bool = False
         self.open: OpenedSession | None = None
         self.settled: asyncio.Event = asyncio.Event()
         self.released: asyncio.Event = asyncio.Event()

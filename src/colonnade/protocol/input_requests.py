@@ -379,8 +379,8 @@ def check_response(request: InputRequest, response: AnyInputResponse) -> None:
         choice = getattr(params, "tool_choice", None)
         if choice is not None and choice.mode == "none" and _uses_tools(response):  # R0651, R0688
             raise Fault(FaultKind.INVALID_PARAMS, "toolChoice is none, so no tool may be used")
-    elif isinstance(response, t.ListRootsResult):
-        for root in response.roots:
+    else:
+        for root in response.roots if isinstance(response, t.ListRootsResult) else ():
             if not root.uri.lower().startswith("file://"):  # R0089
                 raise Fault(FaultKind.INVALID_PARAMS, "a root must be a file:// URI")
 

@@ -87,6 +87,9 @@ class SqliteStore:
         self._topics = Topics(self._limits.principal_listeners)
         self._seen = 0
 
+    # Processes without access to the file cannot publish on this store.
+    is_file: bool = True
+
     @property
     def is_shared(self) -> bool:
         return True

@@ -121,7 +121,7 @@ class ConnectRequired(LoginRequired):
         )
         self.key = key
         self.discovery = discovery
-        self.scopes = tuple(scopes)
+        self.scopes: tuple[str, ...] = tuple(scopes)
         self.bound = bound
 
 

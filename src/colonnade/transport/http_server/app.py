@@ -810,7 +810,7 @@ class HttpApp:
 
     def _join_replica(self, store: Store) -> None:
         replica = self._replica = self.make_replica(store)
-        if replica.seal is None:
+        if replica.seal is None and not getattr(store, "is_file", False):
             log.warning(
                 "%s has no keys, so its replicas do not encrypt their messages: anyone who can "
                 "publish on the store can answer forms in the name of users; give all replicas the "

@@ -183,7 +183,7 @@ class StoreCheck:
         self._clock = clock
         self._timeout_s = timeout_s
         self._responds = True
-        self.problem = ""
+        self.problem: str = ""
         self._checked_at = float("-inf")
         self._task: asyncio.Task[None] | None = None
 

@@ -11,7 +11,7 @@ Rules: a request of a session whose copy is here needs no operation of the store
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Protocol
 
 import msgspec
@@ -106,8 +106,8 @@ class SessionMessage(Struct, frozen=True, array_like=True):
     number: int = 0
 
 
-encode_message = msgspec.msgpack.Encoder().encode
-decode_message = msgspec.msgpack.Decoder(SessionMessage).decode
+encode_message: Callable[[SessionMessage], bytes] = msgspec.msgpack.Encoder().encode
+decode_message: Callable[[bytes], SessionMessage] = msgspec.msgpack.Decoder(SessionMessage).decode
 
 
 class SharedSessionOwner(Protocol):
