@@ -3,12 +3,15 @@
 import asyncio
 import json
 import socket
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from certificates import Authority
 from colonnade import Server
 from colonnade.ports import Caller as Principal
 from colonnade.protocol.http.security import Headers
@@ -18,6 +21,7 @@ from colonnade.transport.http_server.runner import HttpRunner
 from colonnade.transport.http_server.unread_responses import UnreadResponses
 from http_client import META, Response, Wire, written
 from live import Records, live, until
+from scripted_http_server import either_loop
 
 MIB = 1024 * 1024
 # More than the kernel keeps for a connection that is not read; a response has it twice, as text and as
@@ -124,13 +128,15 @@ class LargeServer:
         self.ran = ran
         self.wires: list[Wire] = []
 
-    async def connect(self) -> Wire:
+    async def connect(self, tls: ssl.SSLContext | None = None) -> Wire:
         """A connection whose client takes little from the kernel."""
         client = socket.socket()
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.setblocking(False)
         await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", self.site.port))
-        self.wires.append(Wire(*await asyncio.open_connection(sock=client, limit=4096)))
+        name = None if tls is None else "127.0.0.1"
+        streams = asyncio.open_connection(sock=client, limit=4096, ssl=tls, server_hostname=name)
+        self.wires.append(Wire(*await streams))
         return self.wires[-1]
 
     async def ask(self, wire: Wire, size: int, user: str = "") -> None:
@@ -155,7 +161,12 @@ class LargeServer:
 
 @asynccontextmanager
 async def large_server(
-    *, verify: Any = None, total: int = 40 * MIB, per_principal: int = 40 * MIB
+    *,
+    verify: Any = None,
+    total: int = 40 * MIB,
+    per_principal: int = 40 * MIB,
+    stall_s: float = 30.0,
+    certificate: str | None = None,
 ) -> AsyncGenerator[LargeServer]:
     server, ran = Server("large"), list[int]()
 
@@ -165,8 +176,13 @@ async def large_server(
         return "x" * size
 
     _ = large
-    limits = RunLimits(max_unread_bytes=total, max_unread_bytes_per_principal=per_principal)
-    site = HttpRunner(HttpApp(server, verify=verify), port=0, run_limits=limits)
+    limits = RunLimits(
+        max_unread_bytes=total,
+        max_unread_bytes_per_principal=per_principal,
+        write_stall_timeout_s=stall_s,
+    )
+    app = HttpApp(server, verify=verify)
+    site = HttpRunner(app, port=0, run_limits=limits, ssl_certfile=certificate)
     await site.start()
     made = LargeServer(site, ran)
     try:
@@ -269,3 +285,67 @@ def test_a_request_that_waits_ends_with_its_connection(ends: str) -> None:
             assert served.site._state.unread.used == 0
 
     exercise()
+
+
+# ---------------------------------------------------------------- over TLS of the server itself
+
+
+def certified(folder: Path) -> tuple[str, ssl.SSLContext]:
+    """The certificate of a server, and what its clients trust."""
+    authority = Authority(folder)
+    authority.serving("127.0.0.1")
+    return str(folder / "server.pem"), authority.trusting()
+
+
+@either_loop
+async def test_responses_over_tls_that_nobody_reads_count_too(tmp_path: Path) -> None:
+    certificate, trusting = certified(tmp_path)
+    async with large_server(certificate=certificate) as served:
+        for number in range(8):
+            await served.ask(await served.connect(trusting), LARGE)
+            await until(lambda n=number: len(served.ran) == n + 1)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+        await until(lambda: 0 < served.site._state.unread.used <= 40 * MIB)
+        await until(lambda: len(served.site._connections) < 8)
+        assert 0 < served.unread <= 40 * MIB
+
+
+@either_loop
+async def test_a_response_over_tls_that_nobody_reads_ends_with_its_connection(
+    tmp_path: Path,
+) -> None:
+    certificate, trusting = certified(tmp_path)
+    async with large_server(stall_s=0.01, certificate=certificate) as served:
+        await served.ask(await served.connect(trusting), LARGE)
+        await until(lambda: len(served.ran) == 1 and not served.site._connections)
+        assert served.site._state.unread.used == 0
+
+
+@either_loop
+async def test_responses_over_tls_are_sent_to_a_client_that_reads(tmp_path: Path) -> None:
+    certificate, trusting = certified(tmp_path)
+    async with large_server(total=MIB, certificate=certificate) as served:
+        wire = await served.connect(trusting)
+        for size in (LARGE, 7, 3 * MIB):
+            await served.ask(wire, size)
+            response = await wire.head()
+            body = json.loads(await response.read())
+            assert body["result"]["content"][0]["text"] == "x" * size
+        await until(lambda: served.site._state.unread.used == 0)
+
+
+@either_loop
+async def test_the_next_request_over_tls_waits_until_the_last_response_was_read(
+    tmp_path: Path,
+) -> None:
+    certificate, trusting = certified(tmp_path)
+    async with large_server(certificate=certificate) as served:
+        wire = await served.connect(trusting)
+        await served.ask(wire, LARGE)
+        await until(lambda: served.unread > 0)
+        await served.ask(wire, 7)
+        await served.ask(await served.connect(trusting), 8)
+        await until(lambda: 8 in served.ran)  # which came later
+        assert served.ran == [LARGE, 8]
+        assert await is_whole(await wire.head(), LARGE)
+        assert await is_whole(await wire.head(), 7)
+        assert served.ran == [LARGE, 8, 7]

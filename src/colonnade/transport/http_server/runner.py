@@ -36,6 +36,7 @@ from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.asgi_cycle import ServerState
 from colonnade.transport.http_server.connection import DEFAULT_LIMITS, RunLimits, ServerConnection
 from colonnade.transport.http_server.lifespan import LifespanRunner
+from colonnade.transport.http_server.paced_tls import PacedProtocol
 from colonnade.transport.http_server.request import App, Scope, Send
 from colonnade.transport.http_server.settings import tls_context
 from colonnade.transport.http_server.unread_responses import UnreadResponses
@@ -344,8 +345,9 @@ class HttpRunner:
         if not app.has_names:
             app.use_policy(HostPolicy.for_bind(self.host, self.port, hosts=named, origins=pages))
 
-    def _connect(self) -> ServerConnection:
-        return ServerConnection(self._state, self.limits, self._connections)
+    def _connect(self) -> asyncio.Protocol:
+        connection = ServerConnection(self._state, self.limits, self._connections)
+        return connection if self._tls is None else PacedProtocol(connection)
 
     def _check(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
