@@ -168,7 +168,6 @@ class Encoder:
                 return line(message % (raw_id, encode_finite(plain)[1:]))
             if _is_large(obj):
                 _, downgraded = self._prepare(kind, obj, origin, wrap, whole=True)
-                downgraded = _encode_text_once(cast("t.CallToolResult", downgraded))
                 message = ToolResultMessage(Raw(raw_id), downgraded)
                 return line(encode_finite(message, _writer_of(downgraded)))
         elif kind.is_list_page and origin is None:
@@ -449,28 +448,6 @@ def _is_large(result: CallToolResult) -> bool:
     return type(first) is TextContent and len(first.text) > LARGE
 
 
-class EncodedText(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
-    """A text block that is already encoded."""
-
-    text: Raw
-
-
-def _encode_text_once(result: CallToolResult) -> CallToolResult:
-    """The same result, with one string encoded once if it is both content and structured
-    content."""
-    data: Any = result.structured_content
-    wrapped = isinstance(data, dict) and list(cast("dict[str, Any]", data)) == [WRAPPED]
-    value = cast("Any", data)[WRAPPED] if wrapped else cast("Any", data)
-    block: Any = result.content[0] if len(result.content) == 1 else None
-    if type(value) is not str or type(block) is not TextContent or block.text is not value:
-        return result
-    if block.annotations is not None or block.meta is not None:
-        return result
-    raw = Raw(encode_large(value) if len(value) > HUGE else encode(value))
-    content: Any = [EncodedText(raw)]
-    return replace(result, content=content, structured_content={WRAPPED: raw} if wrapped else raw)
-
-
 def _has_no_numbers(obj: CallToolResult) -> bool:
     """Whether a tool result is text, images, and data that is already encoded."""
     data: Any = obj.structured_content
@@ -482,8 +459,7 @@ def _has_no_numbers(obj: CallToolResult) -> bool:
         return False
     blocks = cast("list[Any]", obj.content)
     return all(
-        type(block) is EncodedText
-        or (type(block) in _WORDS and block.annotations is None and block.meta is None)
+        type(block) in _WORDS and block.annotations is None and block.meta is None
         for block in blocks
     )
 
