@@ -277,7 +277,7 @@ class HostRouter:
         self._has_middleware = has_middleware
         self._upstream = upstream
         self._wait_s = wait_s
-        # How long the lists of newly connected clients wait.
+        # How long a list for a client of a gateway waits for one server.
         self.client_wait_s: float = CLIENT_WAIT_S
         self._routes: dict[str, Route] = {
             CALL: self._call_tool,
